@@ -1,0 +1,3 @@
+//! The BPF programs.
+#![no_std]
+#![no_main]

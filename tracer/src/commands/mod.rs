@@ -1,0 +1,8 @@
+//! One module a subcommand: its options and its `run`. Here the rooms are put together.
+
+pub mod doctor;
+pub mod lab;
+pub mod load;
+pub mod record;
+pub mod replay;
+pub mod serve;

@@ -1,0 +1,1 @@
+//! The live kernel: BTF, offsets, attaching, the ring buffer, capabilities.

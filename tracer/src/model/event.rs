@@ -1,0 +1,94 @@
+//! One thing that happened, at one time.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ClusterEvent, Hook, MonoNs, NetnsId, PacketEvent, RequestEnded, RequestStarted, TcpStateEvent,
+};
+
+/// An event's place in the trace, counted from 0. Given by `stream` after ordering; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, on the node's monotonic clock.
+    pub time: MonoNs,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// All that can happen. New kinds go to the end: the trace file stores their numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// A packet at a hook.
+    Packet(PacketEvent),
+    /// A TCP socket changed its state.
+    TcpState(TcpStateEvent),
+    /// The cluster changed.
+    Cluster(ClusterEvent),
+    /// A request began.
+    RequestStarted(RequestStarted),
+    /// A request ended.
+    RequestEnded(RequestEnded),
+    /// A sysctl of a namespace was changed while tracing; the header has the values at the start.
+    SysctlSet {
+        /// Where.
+        netns: NetnsId,
+        /// Its name, dotted.
+        name: String,
+        /// Its new value.
+        value: String,
+    },
+    /// Events were lost. The event's time is when the loss was noticed; it happened since the last such
+    /// notice of the same source, or since the start.
+    Lost {
+        /// Where they were lost.
+        source: LossSource,
+        /// How many.
+        count: u64,
+        /// The earliest time at which the loss can have happened.
+        since: MonoNs,
+    },
+}
+
+/// Where events can be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LossSource {
+    /// The ring buffer was full when this hook had a record for it.
+    Ring(Hook),
+    /// Records that user space could not understand.
+    Codec,
+    /// Events that came after later ones had been passed on: kept, but out of order.
+    Ordering,
+    /// The load generator's log.
+    Requests,
+    /// The cluster's watch had a gap.
+    Cluster,
+    /// The trace file: frames that were damaged or cut off.
+    TraceFile,
+}
+
+impl LossSource {
+    /// The name used in reports.
+    pub fn name(self) -> String {
+        match self {
+            LossSource::Ring(hook) => format!("ring buffer at {}", hook.name()),
+            LossSource::Codec => "unreadable records".to_owned(),
+            LossSource::Ordering => "events out of order".to_owned(),
+            LossSource::Requests => "request log".to_owned(),
+            LossSource::Cluster => "cluster watch".to_owned(),
+            LossSource::TraceFile => "trace file".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The words of the project: what happened, when, to which tuple. No I/O, no clock, no logic beyond
+//! what a word means. Every other room speaks in these types and in nothing else.
+
+mod cluster;
+mod event;
+mod header;
+mod packet;
+mod request;
+mod time;
+mod tuple;
+
+pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
+pub use event::{Event, EventKind, LossSource, Seq};
+pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};
+pub use packet::{
+    CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment, SockState,
+    TcpFlags, TcpStateEvent,
+};
+pub use request::{Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Symptom};
+pub use time::{ClockAnchor, MonoNs, WallNs};
+pub use tuple::{Direction, IfIndex, Isn, NetnsId, SrcPort, Tuple};

@@ -1,0 +1,1 @@
+//! The one way of the data: stream, recording, correlation.

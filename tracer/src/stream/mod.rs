@@ -1,0 +1,1 @@
+//! Ordering of several sources and sequence numbers. Pure.
