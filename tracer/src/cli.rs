@@ -66,6 +66,18 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Whether `tracer ARGS` is a command line that this program understands; else the first line of what it would
+/// say. Runs nothing.
+pub fn accepts(args: &[String]) -> Result<(), String> {
+    let line = std::iter::once("tracer").chain(args.iter().map(String::as_str));
+    match Cli::try_parse_from(line) {
+        Ok(_) => Ok(()),
+        // `--help` and `--version` come as errors that go to standard output.
+        Err(error) if !error.use_stderr() => Ok(()),
+        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    }
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
