@@ -67,7 +67,7 @@ impl Question {
     }
 
     pub(super) fn target(&self) -> SocketAddr {
-        self.target
+        as_in_events(self.target)
     }
 
     /// Asks, on a new connection. `started` is now; connect and answer share one timeout.
@@ -118,7 +118,8 @@ impl Question {
             .local_addr()
             .ok()
             .and_then(|address| address.as_socket())
-            .filter(|address| address.port() != 0);
+            .filter(|address| address.port() != 0)
+            .map(as_in_events);
         connecting.map_err(Failure::connecting)?;
         let stream = TcpStream::from_std(socket.into()).map_err(Failure::local)?;
         match timeout_at(deadline, stream.writable()).await {
@@ -205,6 +206,11 @@ pub(super) async fn closed_by_server(mut stream: TcpStream, deadline: Instant) -
             Err(_elapsed) => return false,
         }
     }
+}
+
+/// Without an IPv6 address's scope and flow label: packets, and so events, have neither.
+fn as_in_events(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
 }
 
 /// Reads the body to its end and keeps nothing of it.

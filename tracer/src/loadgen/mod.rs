@@ -14,4 +14,3 @@ pub const APP_HEADER: &str = "x-app";
 
 /// Response header: the pod that answered.
 pub const POD_HEADER: &str = "x-pod";
-
