@@ -1,1 +1,4 @@
-//! Bytes to events and back: ring records, the trace file. Pure: no I/O, no clock.
+//! Bytes to events and back: ring records, the trace file, request logs. Pure: no I/O, no clock.
+
+pub mod requests;
+pub mod trace;

@@ -1,14 +1,268 @@
 //! `tracer load`
 
-use clap::Args;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum, value_parser};
+use serde::Serialize;
 
 use crate::cli::Exit;
+use crate::codec::requests::{LogFormat, LogWriter};
+use crate::loadgen::client::{self, ClientSettings, Closes};
+use crate::model::{Event, EventKind, Outcome, Symptom};
+use crate::sys::clock;
+use crate::sys::stop::Stop;
 
 /// Options of `tracer load`
 #[derive(Debug, Args)]
-pub struct Options {}
+pub struct Options {
+    /// Whom to ask
+    #[arg(value_name = "ADDRESS:PORT")]
+    target: SocketAddr,
+    /// Whose connection a request uses
+    #[arg(long, value_enum, default_value = "fresh")]
+    mode: Mode,
+    /// How many requests are under way at once
+    #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=65_535))]
+    workers: u32,
+    /// How long a request may take, connect and answer together
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive)]
+    timeout: Duration,
+    /// How long requests are started [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// The app that must answer; an answer of another one is a failure
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// Write a row for each request to this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The log's format [default: by the file's extension]
+    #[arg(long, value_enum, requires = "log")]
+    log_format: Option<LogFormatName>,
+    /// The form of the summary
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    /// A new connection for every request
+    Fresh,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormatName {
+    /// Comma-separated values with a header line
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
 
 /// Runs it.
-pub fn run(_options: Options) -> anyhow::Result<Exit> {
-    anyhow::bail!("load is not built yet")
+pub fn run(options: Options) -> anyhow::Result<Exit> {
+    let Mode::Fresh = options.mode;
+    let mut log = match &options.log {
+        Some(path) => Some(LogFile::create(path, log_format(path, options.log_format)?)?),
+        None => None,
+    };
+    let settings = ClientSettings {
+        target: options.target,
+        workers: options.workers,
+        timeout: options.timeout,
+        duration: options.duration,
+        app: options.app,
+    };
+    let stop = Stop::on_signals().context("handling signals")?;
+    let began = clock::now();
+    let mut summary = Summary::default();
+    let mut failed_log = None;
+    let closes = client::run(&settings, &stop, &mut |event| {
+        summary.add(&event);
+        if let Some(Err(error)) = log.as_mut().map(|log| log.event(&event)) {
+            // A log with a hole in it is worth nothing: no further request, and the error in the end.
+            failed_log = Some(error);
+            log = None;
+            stop.request();
+        }
+    })?;
+    summary.seconds = clock::now().since(began).as_secs_f64();
+    summary.closed_by = closes.into();
+    if let Some(error) = failed_log {
+        return Err(error);
+    }
+    if let Some(log) = log {
+        log.finish()?;
+    }
+    match options.format {
+        Format::Text => summary.write_text(io::stdout().lock()),
+        Format::Json => summary.write_json(io::stdout().lock()),
+    }
+    .context("writing the summary")?;
+    Ok(Exit::Done)
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => Err("must be more than 0".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn log_format(path: &Path, asked: Option<LogFormatName>) -> anyhow::Result<LogFormat> {
+    match (asked, path.extension().and_then(|extension| extension.to_str())) {
+        (Some(LogFormatName::Csv), _) | (None, Some("csv")) => Ok(LogFormat::Csv),
+        (Some(LogFormatName::Jsonl), _) | (None, Some("jsonl" | "ndjson" | "json")) => {
+            Ok(LogFormat::JsonLines)
+        }
+        (None, _) => anyhow::bail!(
+            "{} ends neither in .csv nor in .jsonl; give --log-format",
+            path.display()
+        ),
+    }
+}
+
+/// The log on disk.
+struct LogFile {
+    path: PathBuf,
+    file: BufWriter<std::fs::File>,
+    writer: LogWriter,
+    row: Vec<u8>,
+}
+
+impl LogFile {
+    /// Creates the file, readable for its owner only: it names who asked whom. An old log is replaced.
+    fn create(path: &Path, format: LogFormat) -> anyhow::Result<LogFile> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .with_context(|| format!("creating the log {}", path.display()))?;
+        let mut log = LogFile {
+            path: path.to_owned(),
+            file: BufWriter::new(file),
+            writer: LogWriter::new(format, clock::anchor()),
+            row: Vec::new(),
+        };
+        log.writer.header(&mut log.row);
+        log.write()?;
+        Ok(log)
+    }
+
+    fn event(&mut self, event: &Event) -> anyhow::Result<()> {
+        self.writer.event(event, &mut self.row);
+        self.write()
+    }
+
+    fn write(&mut self) -> anyhow::Result<()> {
+        let written = self.file.write_all(&self.row);
+        self.row.clear();
+        written.with_context(|| self.failed())
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.file.flush().with_context(|| self.failed())
+    }
+
+    fn failed(&self) -> String {
+        format!("writing the log {}", self.path.display())
+    }
+}
+
+/// What is said in the end.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    /// How long it all took.
+    seconds: f64,
+    /// Requests that ended.
+    requests: u64,
+    /// Those answered in full by the right app, below 500.
+    answered: u64,
+    /// The rest.
+    failed: u64,
+    /// The rest by what the client saw.
+    symptoms: BTreeMap<Symptom, u64>,
+    /// Answers by the pod that gave them.
+    pods: BTreeMap<String, u64>,
+    /// Who closed the connections of the complete answers.
+    closed_by: ClosedBy,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ClosedBy {
+    server: u64,
+    client: u64,
+}
+
+impl From<Closes> for ClosedBy {
+    fn from(closes: Closes) -> ClosedBy {
+        ClosedBy { server: closes.server, client: closes.client }
+    }
+}
+
+impl Summary {
+    fn add(&mut self, event: &Event) {
+        let EventKind::RequestEnded(ended) = &event.kind else {
+            return;
+        };
+        self.requests += 1;
+        match ended.outcome {
+            Outcome::Answered { .. } => self.answered += 1,
+            Outcome::Failed { symptom, .. } => {
+                self.failed += 1;
+                *self.symptoms.entry(symptom).or_default() += 1;
+            }
+        }
+        match &ended.pod {
+            Some(pod) => match self.pods.get_mut(pod) {
+                Some(count) => *count += 1,
+                None => {
+                    self.pods.insert(pod.clone(), 1);
+                }
+            },
+            None => {}
+        }
+    }
+
+    fn write_json(&self, mut out: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut out, self)?;
+        writeln!(out)
+    }
+
+    fn write_text(&self, mut out: impl Write) -> io::Result<()> {
+        let rate = self.requests as f64 / self.seconds.max(f64::MIN_POSITIVE);
+        writeln!(
+            out,
+            "{} requests in {:.1} s ({rate:.0} a second), {} answered, {} failed",
+            self.requests, self.seconds, self.answered, self.failed
+        )?;
+        for (symptom, count) in &self.symptoms {
+            writeln!(out, "  {symptom:<16} {count}")?;
+        }
+        for (pod, count) in &self.pods {
+            writeln!(out, "answered by {pod}: {count}")?;
+        }
+        writeln!(
+            out,
+            "closed first by the server: {}, by the client: {}",
+            self.closed_by.server, self.closed_by.client
+        )
+    }
 }

@@ -1,0 +1,178 @@
+//! The demo app of the pods. Every answer names its app and its pod, and the server is the one that closes:
+//! after an answer with `Connection: close` its FIN leaves before the client's.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{APP_HEADER, POD_HEADER};
+
+/// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn` (4096 since 5.4).
+const BACKLOG: u32 = 4096;
+
+/// How long to wait before accepting again when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// How the demo app behaves.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The app's name: what may rightly answer for the Service.
+    pub app: String,
+    /// The pod's name.
+    pub pod: String,
+    /// How long each request takes; `/healthz` takes no time.
+    pub delay: Duration,
+    /// How long after its start it listens.
+    pub start_delay: Duration,
+    /// Whether connections stay open for more requests.
+    pub keep_alive: bool,
+}
+
+/// Why the demo app could not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// No runtime, no signal handler.
+    #[error("cannot start the server")]
+    Start(#[source] io::Error),
+    /// The name can't stand in an HTTP header.
+    #[error("the name {name:?} cannot be sent in an HTTP header: use visible ASCII")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The address is taken, or not of this host, or the port is privileged.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Serves until SIGTERM or SIGINT and returns at once then; connections break off when the process exits.
+///
+/// The handlers are set before anything else: PID 1 of a PID namespace has no default action for signals
+/// (pid_namespaces(7)), without a handler it would live on until SIGKILL.
+pub fn run(settings: &ServerSettings) -> Result<(), ServerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerError::Start)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Start)?;
+        let app = App::new(settings)?;
+        tokio::select! {
+            error = start(settings, app) => Err(error),
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        }
+    })
+}
+
+/// Waits, listens, serves for ever. Returns the error if it can't listen.
+async fn start(settings: &ServerSettings, app: App) -> ServerError {
+    if !settings.start_delay.is_zero() {
+        tokio::time::sleep(settings.start_delay).await;
+    }
+    match listen(settings.listen) {
+        Ok(listener) => match serve(listener, app).await {},
+        Err(source) => ServerError::Listen { listen: settings.listen, source },
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // The server closes first, so its port is full of TIME_WAIT when it is started again.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Accepts and answers for ever.
+pub(super) async fn serve(listener: TcpListener, app: App) -> Infallible {
+    let mut http = http1::Builder::new();
+    http.keep_alive(app.keep_alive).timer(TokioTimer::new());
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Either this connection is gone already (ECONNABORTED), or there is no descriptor or memory
+            // for it: it stays in the queue, and asking again at once would be a tight loop.
+            Err(error) => {
+                log::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Fails only where the connection is gone already; the read that follows says so.
+        let _ = stream.set_nodelay(true);
+        let app = app.clone();
+        let service = service_fn(move |request| {
+            let app = app.clone();
+            async move { Ok::<_, Infallible>(app.answer(request).await) }
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                log::debug!("connection ended: {error}");
+            }
+        });
+    }
+}
+
+/// What answers: names and delay, ready to be sent.
+#[derive(Clone)]
+pub(super) struct App {
+    app: HeaderValue,
+    pod: HeaderValue,
+    body: Bytes,
+    delay: Duration,
+    keep_alive: bool,
+}
+
+impl App {
+    pub(super) fn new(settings: &ServerSettings) -> Result<App, ServerError> {
+        let header = |name: &str| {
+            HeaderValue::from_str(name).map_err(|_| ServerError::Name { name: name.to_owned() })
+        };
+        let names = serde_json::json!({ "app": settings.app, "pod": settings.pod });
+        Ok(App {
+            app: header(&settings.app)?,
+            pod: header(&settings.pod)?,
+            body: Bytes::from(format!("{names}\n")),
+            delay: settings.delay,
+            keep_alive: settings.keep_alive,
+        })
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.uri().path() != "/healthz" && !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
+        let mut response = Response::new(Full::new(self.body.clone()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(HeaderName::from_static(APP_HEADER), self.app.clone());
+        headers.insert(HeaderName::from_static(POD_HEADER), self.pod.clone());
+        response
+    }
+}
