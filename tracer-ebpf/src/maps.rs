@@ -1,6 +1,7 @@
 //! The maps: where records go, what is watched, what was lost.
 
 use aya_ebpf::Global;
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::record::{Endpoint, Packet, PacketWithEntry, Socket};
@@ -65,7 +66,9 @@ pub(crate) fn submit<T: Record>(hook: HookNumber, fill: impl FnOnce(&mut T)) {
             // holds some bytes or other, and by `Record` any will do. It is built there and not on the stack,
             // because two of the larger ones would not fit into the 512 bytes of a program's stack.
             fill(unsafe { place.assume_init_mut() });
-            place.submit(0);
+            // Nobody is woken: that costs an interrupt of this CPU for nearly every record, some microseconds,
+            // while user space can as well look every few milliseconds.
+            place.submit(u64::from(BPF_RB_NO_WAKEUP));
         }
         None => count_lost(hook),
     }

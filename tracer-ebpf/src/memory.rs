@@ -66,22 +66,23 @@ impl Skb {
         Some(head + u64::from(offset))
     }
 
-    /// Its device, or else its socket, as the namespace's number and the device's index.
+    /// Its device, or else its socket, as the namespace's number and the device's index; zeros for neither.
     #[inline(always)]
     pub(crate) fn place(self) -> (u32, u32) {
-        let device: u64 = load(self.0, &SKB_DEV).unwrap_or(0);
-        if device != 0 {
-            let ifindex = copy_member(device, &DEV_IFINDEX).unwrap_or(0);
-            return (netns(copy_member(device, &DEV_NET)), ifindex);
+        if let Some(device) = load_pointer(self.0, &SKB_DEV) {
+            let ifindex = load(device, &DEV_IFINDEX).unwrap_or(0);
+            return (netns(load_pointer(device, &DEV_NET)), ifindex);
         }
-        let socket: u64 = load(self.0, &SKB_SK).unwrap_or(0);
-        if socket == 0 { (0, 0) } else { (netns(copy_member(socket, &SOCK_NET)), 0) }
+        match load_pointer(self.0, &SKB_SK) {
+            Some(socket) => (netns(load_pointer(socket, &SOCK_NET)), 0),
+            None => (0, 0),
+        }
     }
 }
 
 #[inline(always)]
-fn netns(net: Option<u64>) -> u32 {
-    net.and_then(|net| copy_member(net, &NET_INUM)).unwrap_or(0)
+fn netns(net: Option<NonNull<u8>>) -> u32 {
+    net.and_then(|net| load(net, &NET_INUM)).unwrap_or(0)
 }
 
 /// The address of a `struct nf_conn`.
@@ -210,7 +211,7 @@ impl Sock {
     /// Its network namespace's number.
     #[inline(always)]
     pub(crate) fn netns(self) -> u32 {
-        netns(load(self.0, &SOCK_NET))
+        netns(load_pointer(self.0, &SOCK_NET))
     }
 }
 
@@ -234,17 +235,24 @@ fn copy_member<T: Copy>(base: u64, field: &Global<u32>) -> Option<T> {
     if offset == ABSENT { None } else { copy(base + u64::from(offset)) }
 }
 
-/// Loads a member of an argument. The offset's global is frozen, so the verifier knows it and checks it
-/// against the argument's type; with an absent member it drops the load.
+/// Loads a member of an argument, or of what a pointer loaded from one leads to. The offset's global is
+/// frozen, so the verifier knows it and checks it against the type; with an absent member it drops the load.
 #[inline(always)]
 fn load<T: Copy>(base: NonNull<u8>, field: &Global<u32>) -> Option<T> {
     let offset = field.load();
     if offset == ABSENT {
         return None;
     }
-    // SAFETY: `base` is a typed argument, and the verifier refuses the program unless a member lies there.
+    // SAFETY: `base` is a typed pointer, and the verifier refuses the program unless a member lies there.
     // Volatile, so that each load stays a load of its own size.
     Some(unsafe { ptr::read_volatile(base.as_ptr().add(offset as usize).cast::<T>()) })
+}
+
+/// Loads a member that is a pointer to another struct; the verifier knows which, so that it can be loaded
+/// from in its turn.
+#[inline(always)]
+fn load_pointer(base: NonNull<u8>, field: &Global<u32>) -> Option<NonNull<u8>> {
+    load::<*mut u8>(base, field).and_then(NonNull::new)
 }
 
 #[inline(always)]
