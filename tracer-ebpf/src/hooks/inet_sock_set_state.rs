@@ -1,0 +1,67 @@
+//! `inet_sock_set_state(sk, oldstate, newstate)`: a socket changes its state. Recorded for client sockets of
+//! watched Services, where a connection begins, opens, fails or begins to end.
+
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::debug;
+use tracer_ebpf::HookNumber;
+use tracer_ebpf::record::{KIND_SOCKET, Socket, TCP};
+
+use crate::memory::{self, Sock};
+use crate::{maps, packet};
+
+// include/net/tcp_states.h
+const ESTABLISHED: i32 = 1;
+const SYN_SENT: i32 = 2;
+const FIN_WAIT1: i32 = 4;
+const CLOSE: i32 = 7;
+const CLOSE_WAIT: i32 = 8;
+
+#[btf_tracepoint(function = "inet_sock_set_state")]
+fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
+    let (old, new) = (ctx.arg::<i32>(1), ctx.arg::<i32>(2));
+    let wanted = matches!(
+        (old, new),
+        (CLOSE, SYN_SENT)
+            | (SYN_SENT, ESTABLISHED | CLOSE)
+            | (ESTABLISHED, FIN_WAIT1 | CLOSE_WAIT | CLOSE)
+    );
+    if wanted {
+        // SAFETY: include/trace/events/sock.h: the first argument is a `const struct sock *`.
+        if let Some(sock) = unsafe { Sock::argument(&ctx, 0) } {
+            run(&ctx, sock, old as u8, new as u8);
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn run(ctx: &BtfTracePointContext, sock: Sock, old: u8, new: u8) -> Option<()> {
+    // The hook serves DCCP, SCTP and MPTCP's outer sockets as well.
+    if sock.protocol() != u16::from(TCP) {
+        return None;
+    }
+    let ends = sock.ends()?;
+    if !maps::is_service(&packet::destination(&ends)) {
+        return None;
+    }
+    let netns = sock.netns();
+    if !maps::covers(netns) {
+        return None;
+    }
+    debug!(ctx, "inet_sock_set_state: client socket, {} to {}", old, new);
+    let hook = HookNumber::InetSockSetState;
+    maps::submit(hook, |record: &mut Socket| {
+        *record = Socket {
+            time_ns: memory::now(),
+            kind: KIND_SOCKET,
+            hook: hook as u8,
+            old,
+            new,
+            netns,
+            ends,
+            zero: 0,
+        };
+    });
+    Some(())
+}

@@ -1,0 +1,431 @@
+//! Loading and attaching the programs, and draining what they record. Everything is owned by [`Tracer`]:
+//! dropping it, or the end of the process in whatever way, detaches the programs and frees the maps.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{BtfTracePoint, ProgramError};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use aya_log::EbpfLogger;
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use tracer_ebpf::fields::Feature;
+
+use super::capability::{Capabilities, Capability, in_user_namespace};
+use super::fields::{self, FieldsError, KernelTypes, Offsets};
+use super::hz;
+use super::losses::Losses;
+use crate::codec::ring;
+use crate::model::{Event, Hook, HookStatus, NetnsId};
+
+/// The BPF object, empty in a build without BPF programs.
+static PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.bpf.o"));
+
+/// Records passed on in one go, so that a flood can't keep the caller from looking at its wish to stop.
+const BATCH: usize = 1 << 16;
+
+/// How often the ring buffer is looked at while it is empty. The programs wake nobody (a wake-up costs them
+/// more than the record); in this time the fastest flood seen fills a hundredth of the usual buffer.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Whether this binary was built with the BPF programs.
+pub fn has_programs() -> bool {
+    !PROGRAMS.is_empty()
+}
+
+/// What to trace, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The watched Services, as address and port in front of NAT.
+    pub services: Vec<SocketAddr>,
+    /// The network namespaces to which recording is limited; empty: all.
+    pub netns: Vec<NetnsId>,
+    /// The ring buffer's size in bytes; rounded up to a power of two of pages.
+    pub ring_bytes: u32,
+    /// Whether the programs log what they do, through the `log` crate at debug level.
+    pub program_log: bool,
+}
+
+impl Settings {
+    /// The usual settings for these Services.
+    pub fn new(services: Vec<SocketAddr>) -> Settings {
+        Settings {
+            services,
+            netns: Vec::new(),
+            ring_bytes: tracer_ebpf::RING_BYTES,
+            program_log: false,
+        }
+    }
+}
+
+/// Why tracing can't start, or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The stub is embedded instead of the programs.
+    #[error("built without BPF programs: cargo xtask build")]
+    NoPrograms,
+    /// Nothing to watch.
+    #[error("no Service to watch: give --service ADDRESS:PORT")]
+    NoServices,
+    /// The account may not load BPF programs.
+    #[error("needs {} (or root); see `tracer doctor`", names(.missing))]
+    Capability {
+        /// What is missing.
+        missing: Vec<Capability>,
+    },
+    /// Capabilities of a user namespace do not reach BPF.
+    #[error(
+        "BPF needs root of the first user namespace, not of a container's own; see `tracer doctor`"
+    )]
+    UserNamespace,
+    /// The kernel's types can't be read.
+    #[error("reading the kernel's types")]
+    Fields(#[from] FieldsError),
+    /// Members without which no packet can be read.
+    #[error("this kernel can't be traced: {why}")]
+    Kernel {
+        /// Which.
+        why: String,
+    },
+    /// The kernel's BTF, as the loader needs it.
+    #[error("reading the kernel's BTF")]
+    Btf(#[from] aya::BtfError),
+    /// The object or its maps.
+    #[error("loading the BPF programs")]
+    Load(#[from] EbpfError),
+    /// A map could not be filled, or the ring buffer or the counters not be read.
+    #[error("BPF map {map}")]
+    Map {
+        /// Its name.
+        map: &'static str,
+        /// What happened.
+        #[source]
+        source: MapError,
+    },
+    /// The object has no such map: it was built from other sources.
+    #[error("the BPF object has no map {map}: cargo xtask build")]
+    NoMap {
+        /// Its name.
+        map: &'static str,
+    },
+    /// The hook that everything rests on.
+    #[error("attaching to {}: {why}", hook.name())]
+    Attach {
+        /// Which.
+        hook: Hook,
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+fn names(missing: &[Capability]) -> String {
+    missing.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" and ")
+}
+
+/// The attached programs and their maps.
+pub struct Tracer {
+    ring: RingBuf<MapData>,
+    losses: Losses,
+    log: Option<EbpfLogger<&'static dyn log::Log>>,
+    kernel: ring::Kernel,
+    hz: Option<u32>,
+    hooks: Vec<HookStatus>,
+    drop_reasons: BTreeMap<u32, String>,
+    notes: Vec<String>,
+    /// Owns the programs and their links.
+    programs: Option<Ebpf>,
+}
+
+impl Tracer {
+    /// Loads the programs, tells them what to watch, and attaches them. A hook other than
+    /// `net_dev_start_xmit` that can't be attached is told by [`Tracer::hooks`] and is no error.
+    ///
+    /// # Errors
+    /// If the binary has no programs, the account may not load them, the kernel has no BTF or lacks what no
+    /// packet can be read without, or `net_dev_start_xmit` can't be attached.
+    pub fn attach(settings: &Settings) -> Result<Tracer, KernelError> {
+        if !has_programs() {
+            return Err(KernelError::NoPrograms);
+        }
+        if settings.services.is_empty() {
+            return Err(KernelError::NoServices);
+        }
+        check_capabilities()?;
+        let types = KernelTypes::read()?;
+        let offsets = fields::resolve(&types);
+        if let Some(why) = offsets.off.get(&Feature::Packets) {
+            return Err(KernelError::Kernel { why: why.clone() });
+        }
+        // Kernels before 5.11 count map memory against this limit; newer ones do not care, and where it
+        // can't be raised there the load itself will say so.
+        if let Err(errno) = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY) {
+            log::debug!("RLIMIT_MEMLOCK stays as it is: {errno}");
+        }
+        let btf = Btf::from_sys_fs()?;
+        let mut programs = load(settings, &types, &offsets, &btf)?;
+        let log = settings.program_log.then(|| start_log(&mut programs)).flatten();
+        watch(&mut programs, settings)?;
+        let ring = take(&mut programs, tracer_ebpf::MAP_EVENTS, |map| RingBuf::try_from(map))?;
+        let counters =
+            take(&mut programs, tracer_ebpf::MAP_LOST, |map| PerCpuArray::try_from(map))?;
+        let hooks = attach_all(&mut programs, &types, &offsets, &btf)?;
+
+        let hz = hz::ticks_per_second();
+        let mut notes = offsets.notes();
+        if hz.is_none() {
+            notes.push(format!("{}: the kernel's tick is unknown", fields::cost(Feature::Life)));
+        }
+        Ok(Tracer {
+            ring,
+            losses: Losses::new(counters),
+            log,
+            kernel: ring::Kernel { hz: hz.filter(|_| offsets.has(Feature::Life)) },
+            hz,
+            hooks,
+            drop_reasons: types.drop_reasons(),
+            notes,
+            programs: Some(programs),
+        })
+    }
+
+    /// Every hook and whether its program runs.
+    pub fn hooks(&self) -> Vec<HookStatus> {
+        self.hooks.clone()
+    }
+
+    /// The kernel's ticks a second, if it says.
+    pub fn hz(&self) -> Option<u32> {
+        self.hz
+    }
+
+    /// The names of the kernel's drop reasons; empty before Linux 5.17.
+    pub fn drop_reasons(&self) -> BTreeMap<u32, String> {
+        self.drop_reasons.clone()
+    }
+
+    /// What could not be switched on and what that costs, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// Waits at most `wait` for records, looking every few milliseconds, and passes all that are there on as
+    /// events, then what was lost. Under a flood it returns after 65,536 records: call it again.
+    ///
+    /// # Errors
+    /// If the counters of losses can't be read.
+    pub fn drain(
+        &mut self,
+        wait: Duration,
+        sink: &mut dyn FnMut(Event),
+    ) -> Result<(), KernelError> {
+        let end = Instant::now() + wait;
+        while self.pass_on(sink) == 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(left.min(LOOK_EVERY));
+        }
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        self.tell_losses(sink)
+    }
+
+    /// Detaches the programs, then passes on all that they recorded and lost until then.
+    ///
+    /// # Errors
+    /// If the counters can't be read.
+    pub fn finish(mut self, sink: &mut dyn FnMut(Event)) -> Result<(), KernelError> {
+        drop(self.programs.take());
+        while self.pass_on(sink) > 0 {}
+        self.tell_losses(sink)
+    }
+
+    fn pass_on(&mut self, sink: &mut dyn FnMut(Event)) -> usize {
+        for passed in 0..BATCH {
+            let Some(record) = self.ring.next() else { return passed };
+            match ring::decode(&record, self.kernel) {
+                Ok(event) => sink(event),
+                Err(error) => {
+                    log::debug!("{error}");
+                    self.losses.add_undecoded();
+                }
+            }
+        }
+        BATCH
+    }
+
+    fn tell_losses(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), KernelError> {
+        self.losses
+            .tell(sink)
+            .map_err(|source| KernelError::Map { map: tracer_ebpf::MAP_LOST, source })
+    }
+}
+
+fn check_capabilities() -> Result<(), KernelError> {
+    // Where /proc does not tell, the kernel will.
+    let missing =
+        Capabilities::of_self().map(Capabilities::missing_for_tracing).unwrap_or_default();
+    if !missing.is_empty() {
+        return Err(KernelError::Capability { missing });
+    }
+    if in_user_namespace() { Err(KernelError::UserNamespace) } else { Ok(()) }
+}
+
+/// How many arguments `kfree_skb` passes where it has the reason: skb, location, reason.
+const ARGUMENTS_WITH_REASON: u32 = 3;
+
+fn load(
+    settings: &Settings,
+    types: &KernelTypes,
+    offsets: &Offsets,
+    btf: &Btf,
+) -> Result<Ebpf, KernelError> {
+    let arguments = types.tracepoint_arguments(Hook::KfreeSkb.name()).unwrap_or(0);
+    let drop_reason = u8::from(arguments >= ARGUMENTS_WITH_REASON);
+    let limit_netns = u8::from(!settings.netns.is_empty());
+    let log_level = if settings.program_log { aya_log::Level::Debug as u8 } else { 0 };
+    let capacity = |needed: usize, usual| u32::try_from(needed).unwrap_or(u32::MAX).max(usual);
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(btf))
+        .map_max_entries(tracer_ebpf::MAP_EVENTS, settings.ring_bytes)
+        .map_max_entries(
+            tracer_ebpf::MAP_SERVICES,
+            capacity(settings.services.len(), tracer_ebpf::SERVICES_CAPACITY),
+        )
+        .map_max_entries(
+            tracer_ebpf::MAP_NETNS,
+            capacity(settings.netns.len(), tracer_ebpf::NETNS_CAPACITY),
+        )
+        .override_global(tracer_ebpf::GLOBAL_DROP_REASON, &drop_reason, true)
+        .override_global(tracer_ebpf::GLOBAL_LIMIT_NETNS, &limit_netns, true)
+        .override_global(aya_log::LEVEL, &log_level, true);
+    for (global, offset) in &offsets.globals {
+        loader.override_global(global, offset, true);
+    }
+    Ok(loader.load(PROGRAMS)?)
+}
+
+fn start_log(programs: &mut Ebpf) -> Option<EbpfLogger<&'static dyn log::Log>> {
+    EbpfLogger::init(programs)
+        .map_err(|error| log::warn!("no log of the BPF programs: {error}"))
+        .ok()
+}
+
+fn watch(programs: &mut Ebpf, settings: &Settings) -> Result<(), KernelError> {
+    let services = settings.services.iter().map(endpoint_key);
+    fill(programs, tracer_ebpf::MAP_SERVICES, services)?;
+    let netns = settings.netns.iter().map(|netns| netns.0);
+    fill(programs, tracer_ebpf::MAP_NETNS, netns)
+}
+
+fn fill<K: aya::Pod>(
+    programs: &mut Ebpf,
+    map: &'static str,
+    keys: impl Iterator<Item = K>,
+) -> Result<(), KernelError> {
+    let found = programs.map_mut(map).ok_or(KernelError::NoMap { map })?;
+    let with_source = |source| KernelError::Map { map, source };
+    let mut set: HashMap<_, K, u8> = HashMap::try_from(found).map_err(with_source)?;
+    for key in keys {
+        set.insert(key, 1, 0).map_err(with_source)?;
+    }
+    Ok(())
+}
+
+fn take<T>(
+    programs: &mut Ebpf,
+    map: &'static str,
+    open: impl FnOnce(Map) -> Result<T, MapError>,
+) -> Result<T, KernelError> {
+    let found = programs.take_map(map).ok_or(KernelError::NoMap { map })?;
+    open(found).map_err(|source| KernelError::Map { map, source })
+}
+
+/// The bytes of a `tracer_ebpf::record::Endpoint`.
+fn endpoint_key(service: &SocketAddr) -> [u8; size_of::<tracer_ebpf::record::Endpoint>()] {
+    let address = match service.ip() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&address.octets());
+    key[16..18].copy_from_slice(&service.port().to_be_bytes());
+    key
+}
+
+fn attach_all(
+    programs: &mut Ebpf,
+    types: &KernelTypes,
+    offsets: &Offsets,
+    btf: &Btf,
+) -> Result<Vec<HookStatus>, KernelError> {
+    let mut hooks = Vec::new();
+    for hook in Hook::ALL {
+        let status = match attach_one(programs, types, offsets, btf, hook) {
+            Ok(note) => HookStatus { hook, attached: true, note },
+            Err(why) if hook == Hook::NetDevStartXmit => {
+                return Err(KernelError::Attach { hook, why });
+            }
+            Err(why) => HookStatus { hook, attached: false, note: Some(why) },
+        };
+        hooks.push(status);
+    }
+    Ok(hooks)
+}
+
+/// Attaches one program. What the hook can't tell on this kernel, or why it can't be attached.
+fn attach_one(
+    programs: &mut Ebpf,
+    types: &KernelTypes,
+    offsets: &Offsets,
+    btf: &Btf,
+    hook: Hook,
+) -> Result<Option<String>, String> {
+    let arguments = types
+        .tracepoint_arguments(hook.name())
+        .ok_or_else(|| "this kernel does not have the tracepoint".to_owned())?;
+    let note = match hook {
+        Hook::TcpReceiveReset | Hook::InetSockSetState => {
+            if let Some(why) = offsets.off.get(&Feature::Sockets) {
+                return Err(why.clone());
+            }
+            offsets
+                .off
+                .contains_key(&Feature::SocketsV6)
+                .then(|| fields::cost(Feature::SocketsV6).to_owned())
+        }
+        Hook::KfreeSkb if arguments < ARGUMENTS_WITH_REASON => {
+            Some("without reasons: they came with Linux 5.17".to_owned())
+        }
+        Hook::NetDevStartXmit => offsets
+            .off
+            .contains_key(&Feature::Entry)
+            .then(|| fields::cost(Feature::Entry).to_owned()),
+        Hook::KfreeSkb | Hook::TcpSendReset => None,
+    };
+    let program: &mut BtfTracePoint = programs
+        .program_mut(hook.name())
+        .ok_or_else(|| "the BPF object lacks the program: cargo xtask build".to_owned())?
+        .try_into()
+        .map_err(|error: ProgramError| chain(&error))?;
+    program.load(hook.name(), btf).map_err(|error| chain(&error))?;
+    program.attach().map_err(|error| chain(&error))?;
+    Ok(note)
+}
+
+/// An error with its causes, for a note.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
