@@ -129,7 +129,7 @@ pub(crate) fn sync(
     nat + "COMMIT\n" + &filter + "COMMIT\n"
 }
 
-/// The chain of an endpoint. iptables allows names of 28 characters: just enough.
+/// The chain of an endpoint. iptables allows names of 28 characters: enough for the lab's addresses.
 fn sep(endpoint: &SocketAddr) -> String {
     format!("KUBE-SEP-{}", endpoint.to_string().replace(['.', ':'], "-"))
 }
@@ -140,7 +140,9 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::{NODES, Node, POD_PORT, Plan};
     use super::*;
+    use crate::sys::owner;
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
@@ -266,8 +268,9 @@ mod tests {
         }
 
         #[test]
-        fn chain_names_are_short_enough(address in any::<[u8; 4]>(), port in 1u16..=9999) {
-            prop_assert!(sep(&SocketAddr::from((address, port))).len() <= 28);
+        fn chain_names_are_short_enough(index in 0..owner::INDEXES, node in 0..NODES, nth in any::<u32>()) {
+            let address = Plan::new(index).pod(Node(node), nth);
+            prop_assert!(sep(&SocketAddr::new(address.into(), POD_PORT)).len() <= 28);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! Deliberately absent: anything of `kernel`, `codec` or `correlate`. What is judged here must be able to
 //! contradict them.
 
+mod entries;
+mod judge;
 mod table;
 
 use std::collections::BTreeSet;
@@ -17,6 +19,7 @@ use super::lock;
 use super::plan::Node;
 use crate::model::MonoNs;
 
+pub use judge::{ClientEnd, ClientRow, Judged, Judgement, Span, judge};
 pub use table::{Look, Row, State};
 pub(crate) use table::Watcher;
 
