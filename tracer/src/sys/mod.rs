@@ -1,4 +1,10 @@
 //! The base of the edges: clocks, namespaces, processes, sysctls, and the guards that put things back.
 
 pub mod clock;
+pub mod netns;
+pub mod owner;
+pub mod process;
+pub mod signals;
 pub mod stop;
+pub mod sysctl;
+pub mod tool;

@@ -1,0 +1,158 @@
+//! A node's kube-proxy: it hears of each change of the endpoints after a while, and sets its node's rules.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::error::LabError;
+use super::network;
+use super::plan::Node;
+use super::rules::{self, Service};
+use super::truth::Recorder;
+use crate::sys::clock;
+use crate::sys::netns::Netns;
+
+/// What a proxy hears: from when on, and the endpoints to use.
+type News = (Instant, BTreeSet<SocketAddr>);
+
+/// The proxy of one node. Dropping it ends its thread; its rules stay.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the order in which it arrives.
+    news: VecDeque<News>,
+    is_syncing: bool,
+    is_over: bool,
+    error: Option<LabError>,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Proxy {
+    /// Starts the proxy of a node with no endpoints.
+    pub(crate) fn start(
+        node: Node,
+        netns: Netns,
+        service: Service,
+        recorder: Arc<Recorder>,
+    ) -> Result<Proxy, LabError> {
+        let mailbox = Arc::new(Mailbox::default());
+        let inside = Arc::clone(&mailbox);
+        let thread = thread::Builder::new()
+            .name(format!("proxy of {}", node.name()))
+            .spawn(move || {
+                let mut sync = Sync { node, netns, service, recorder, current: None };
+                while let Some(endpoints) = inside.next() {
+                    let result = sync.to(endpoints);
+                    let mut state = inside.lock();
+                    state.is_syncing = false;
+                    state.error = state.error.take().or(result.err());
+                    inside.changed.notify_all();
+                }
+            })
+            .map_err(LabError::Thread)?;
+        Ok(Proxy { mailbox, thread: Some(thread) })
+    }
+
+    /// Tells it of a change that arrives at `due`. The watch keeps order: a change never overtakes an earlier
+    /// one, so it may arrive with that one instead, later than `due`.
+    pub(crate) fn tell(&self, due: Instant, endpoints: BTreeSet<SocketAddr>) {
+        let mut state = self.mailbox.lock();
+        let due = state.news.back().map_or(due, |(earlier, _)| due.max(*earlier));
+        state.news.push_back((due, endpoints));
+        self.mailbox.changed.notify_all();
+    }
+
+    /// Waits until the rules say all that the proxy was told.
+    pub(crate) fn settle(&self) -> Result<(), LabError> {
+        let mut state = self.mailbox.lock();
+        while !(state.news.is_empty() && !state.is_syncing || state.is_over || state.error.is_some()) {
+            state = self.mailbox.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The first error since the last time it was asked.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        self.mailbox.lock().error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.mailbox.lock().is_over = true;
+        self.mailbox.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed when it happened, and there is nothing left to do for the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Mailbox {
+    /// Waits for news to arrive. Of several that have arrived the latest counts: kube-proxy has at most one
+    /// sync pending, and syncs to what it knows then.
+    fn next(&self) -> Option<BTreeSet<SocketAddr>> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            let now = Instant::now();
+            let arrived = state.news.iter().take_while(|(due, _)| *due <= now).count();
+            let latest = state.news.drain(..arrived).next_back();
+            if let Some((_, endpoints)) = latest {
+                state.is_syncing = true;
+                return Some(endpoints);
+            }
+            state = match state.news.front() {
+                Some((due, _)) => {
+                    let left = due.saturating_duration_since(now);
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+struct Sync {
+    node: Node,
+    netns: Netns,
+    service: Service,
+    recorder: Arc<Recorder>,
+    /// None: the rules say nothing of the Service yet.
+    current: Option<BTreeSet<SocketAddr>>,
+}
+
+impl Sync {
+    fn to(&mut self, endpoints: BTreeSet<SocketAddr>) -> Result<(), LabError> {
+        if self.current.as_ref() == Some(&endpoints) {
+            return Ok(());
+        }
+        let none = BTreeSet::new();
+        let rules = rules::sync(&self.service, &endpoints, self.current.as_ref().unwrap_or(&none));
+        let before = clock::now();
+        network::restore(&self.netns, &rules)??;
+        self.recorder.rules_changed(&self.node.name(), before, clock::now(), &endpoints);
+        self.current = Some(endpoints);
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The rolling update: the Deployment controller's decisions carried out, with the kubelet's and the endpoint
+//! controller's part in them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use super::deployment::{self, Counts, Step};
+use super::{
+    APP, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event, listing, pod_event,
+};
+use crate::model::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
+use crate::sys::clock;
+use crate::sys::stop::Stop;
+
+/// How often the controller looks whether someone asked to stop.
+const ATTENTION: Duration = Duration::from_millis(50);
+
+/// What the threads of the kubelets report to the controller.
+enum Report {
+    Ready(Result<(), LabError>),
+    Gone(Result<(), LabError>),
+}
+
+impl Lab {
+    /// Replaces every pod by one of a new revision, and returns when the last old one is gone, which may be
+    /// long after the rollout is complete. Each change goes to `sink` at the moment it happens.
+    ///
+    /// # Errors
+    /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
+    /// `stop` itself: a lab that lost a pod is over.
+    pub fn rollout(&self, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
+        let revision = self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
+        let result = self.run_rollout(revision, sink, stop);
+        if result.is_err() {
+            stop.request();
+        }
+        result
+    }
+
+    fn run_rollout(&self, revision: u32, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
+        self.announce(RolloutChange::Started, sink);
+        let (reports, reported) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut terminating = 0;
+            let mut is_complete = false;
+            loop {
+                if !is_complete {
+                    match self.settings.deployment.next(self.counts(revision)) {
+                        Step::Create => {
+                            self.spawn_create(scope, revision, sink, stop, reports.clone())?;
+                            continue;
+                        }
+                        Step::DeleteOld => {
+                            terminating += 1;
+                            self.spawn_delete(scope, revision, sink, stop, reports.clone())?;
+                            continue;
+                        }
+                        Step::Wait => {}
+                        Step::Complete => {
+                            self.announce(RolloutChange::Finished, sink);
+                            is_complete = true;
+                        }
+                    }
+                }
+                if is_complete && terminating == 0 {
+                    break;
+                }
+                match reported.recv_timeout(ATTENTION) {
+                    Ok(Report::Ready(result)) => result.inspect_err(|_| stop.request())?,
+                    Ok(Report::Gone(result)) => {
+                        result.inspect_err(|_| stop.request())?;
+                        terminating -= 1;
+                    }
+                    Err(RecvTimeoutError::Timeout) if stop.is_requested() => return Err(LabError::Stopped),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => unreachable!("this thread holds a sender"),
+                }
+                for proxy in self.proxies().iter() {
+                    proxy.check().inspect_err(|_| stop.request())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the first pods, all at once, and waits until each is ready.
+    pub(super) fn create_first(&self, stop: &Stop) -> Result<(), LabError> {
+        let (reports, reported) = mpsc::channel();
+        thread::scope(|scope| {
+            let create = || self.spawn_create(scope, 1, &|_| {}, stop, reports.clone());
+            let mut result = (0..self.settings.deployment.replicas).try_for_each(|_| create());
+            drop(reports);
+            if result.is_ok() {
+                result = reported.iter().try_for_each(|report| match report {
+                    Report::Ready(result) | Report::Gone(result) => result,
+                });
+            }
+            // The scope waits for the other pods' threads, which wait for readiness.
+            result.inspect_err(|_| stop.request())
+        })
+    }
+
+    fn announce(&self, change: RolloutChange, sink: Sink<'_>) {
+        let event = cluster_event(ClusterEvent::Rollout { deployment: APP.to_owned(), change });
+        self.recorder.rollout(change == RolloutChange::Finished, event.time);
+        sink(event);
+    }
+
+    fn counts(&self, revision: u32) -> Counts {
+        let mut counts = Counts::default();
+        for listed in self.cluster().pods.iter().filter(|listed| !listed.is_terminating) {
+            let (all, ready) = match listed.revision == revision {
+                true => (&mut counts.new, &mut counts.new_ready),
+                false => (&mut counts.old, &mut counts.old_ready),
+            };
+            *all += 1;
+            *ready += usize::from(listed.is_ready);
+        }
+        counts
+    }
+
+    fn spawn_create<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        revision: u32,
+        sink: Sink<'env>,
+        stop: &'env Stop,
+        reports: Sender<Report>,
+    ) -> Result<(), LabError> {
+        let spec = self.next_pod(revision);
+        let pod = Pod::start(spec, &self.network, &self.settings, &self.recorder)?;
+        let pod = Arc::new(pod);
+        self.cluster().pods.push(Listed {
+            pod: Arc::clone(&pod),
+            revision,
+            is_ready: false,
+            is_terminating: false,
+        });
+        sink(pod_event(&pod, PodChange::Added));
+        thread::Builder::new()
+            .spawn_scoped(scope, move || {
+                let result = pod.wait_ready(&self.network, &self.settings, stop);
+                if result.is_ok() {
+                    self.mark_ready(&pod, sink);
+                }
+                // Nobody listens any more only if the rollout has failed already.
+                let _ = reports.send(Report::Ready(result));
+            })
+            .map_err(LabError::Thread)?;
+        Ok(())
+    }
+
+    fn mark_ready(&self, pod: &Pod, sink: Sink<'_>) {
+        let mut cluster = self.cluster();
+        for listed in cluster.pods.iter_mut().filter(|listed| listed.pod.name == pod.name) {
+            listed.is_ready = true;
+        }
+        self.recorder.pod(&pod.name, PodMoment::Ready, clock::now());
+        sink(pod_event(pod, PodChange::Ready));
+        self.change_slice(&mut cluster, |slice| slice.list(pod.address, Conditions::READY));
+        sink(self.endpoint_event(pod, listing(Conditions::READY)));
+    }
+
+    fn spawn_delete<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        revision: u32,
+        sink: Sink<'env>,
+        stop: &'env Stop,
+        reports: Sender<Report>,
+    ) -> Result<(), LabError> {
+        let pod = self.ask_deletion(revision, sink);
+        thread::Builder::new()
+            .spawn_scoped(scope, move || {
+                let result = pod.terminate(&self.network, &self.settings, &self.recorder, stop);
+                if result.is_ok() {
+                    self.mark_deleted(&pod, sink);
+                }
+                let _ = reports.send(Report::Gone(result));
+            })
+            .map_err(LabError::Thread)?;
+        Ok(())
+    }
+
+    /// Chooses an old pod, marks it as terminating, and withdraws its endpoint at once.
+    fn ask_deletion(&self, revision: u32, sink: Sink<'_>) -> Arc<Pod> {
+        let mut cluster = self.cluster();
+        let live = |listed: &&Listed| !listed.is_terminating;
+        let nodes_of = |wanted: bool| {
+            let pods = cluster.pods.iter().filter(live);
+            pods.filter(|listed| (listed.revision == revision) == wanted)
+                .map(|listed| listed.pod.node)
+                .collect::<Vec<Node>>()
+        };
+        let victim = deployment::victim(&nodes_of(false), &nodes_of(true))
+            .expect("the controller deletes an old pod only if there is one");
+        let listed = cluster
+            .pods
+            .iter_mut()
+            .filter(|listed| !listed.is_terminating && listed.revision != revision)
+            .nth(victim)
+            .expect("the victim is one of these");
+        listed.is_terminating = true;
+        let pod = Arc::clone(&listed.pod);
+        self.recorder.pod(&pod.name, PodMoment::Asked, clock::now());
+        sink(pod_event(&pod, PodChange::Asked { grace: self.settings.grace }));
+        self.change_slice(&mut cluster, |slice| slice.list(pod.address, Conditions::TERMINATING));
+        sink(self.endpoint_event(&pod, listing(Conditions::TERMINATING)));
+        pod
+    }
+
+    fn mark_deleted(&self, pod: &Pod, sink: Sink<'_>) {
+        let mut cluster = self.cluster();
+        cluster.pods.retain(|listed| listed.pod.name != pod.name);
+        self.change_slice(&mut cluster, |slice| slice.remove(pod.address));
+        sink(self.endpoint_event(pod, EndpointChange::Removed));
+        sink(pod_event(pod, PodChange::Deleted));
+    }
+}

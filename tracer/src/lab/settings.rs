@@ -1,0 +1,108 @@
+//! What can be set about a lab, with the values of a usual cluster.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::deployment::Deployment;
+use super::setup::{SETUPS, Setup};
+
+/// What to build.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabSettings {
+    /// What the pods are like.
+    pub setup: Setup,
+    /// How many there are, and how they are replaced.
+    pub deployment: Deployment,
+    /// The index that names and addresses follow from; none: the first that is free.
+    pub index: Option<u8>,
+    /// Where every random choice of the lab comes from.
+    pub seed: u64,
+    /// The program that the pods run, as `PROGRAM serve …`.
+    pub program: PathBuf,
+    /// How long the app takes to answer a request.
+    pub pod_delay: Duration,
+    /// How long the app takes from its start until it listens.
+    pub pod_start_delay: Duration,
+    /// How often readiness is asked, and how long an answer may take.
+    pub probe_period: Duration,
+    /// How long a pod may take to become ready before the lab gives up.
+    pub ready_within: Duration,
+    /// From a change of the endpoints to the nodes' rules: drawn for each change and node.
+    pub rules_lag: RangeInclusive<Duration>,
+    /// `terminationGracePeriodSeconds`: from the start of preStop to SIGKILL.
+    pub grace: Duration,
+    /// From the end of a pod's process until its network is taken down.
+    pub network_teardown: Duration,
+    /// `nf_conntrack_tcp_timeout_syn_sent` on the nodes, in seconds; none: as this kernel has it.
+    pub syn_sent_timeout: Option<u32>,
+    /// `ip_local_port_range` of the client.
+    pub ports: RangeInclusive<u16>,
+    /// How often the lab's own truth looks at the conntrack table.
+    pub snapshot_period: Duration,
+}
+
+impl Default for LabSettings {
+    /// Three replicas, one extra at a time, and the timers of Kubernetes and Linux.
+    fn default() -> LabSettings {
+        LabSettings {
+            setup: SETUPS[0],
+            deployment: Deployment { replicas: 3, max_surge: 1, max_unavailable: 0 },
+            index: None,
+            seed: 1,
+            program: PathBuf::from("/proc/self/exe"),
+            pod_delay: Duration::from_millis(50),
+            pod_start_delay: Duration::from_secs(2),
+            probe_period: Duration::from_secs(1),
+            ready_within: Duration::from_secs(30),
+            rules_lag: Duration::from_millis(300)..=Duration::from_millis(800),
+            grace: Duration::from_secs(30),
+            network_teardown: Duration::from_millis(100),
+            syn_sent_timeout: None,
+            ports: 32768..=60999,
+            snapshot_period: Duration::from_millis(700),
+        }
+    }
+}
+
+impl LabSettings {
+    /// The same, done sooner: entries live 20 s instead of 120 s, and the client has a seventh of the ports,
+    /// so that in this shorter life a port still comes round about as often as in the longer one.
+    pub fn quick(self) -> LabSettings {
+        LabSettings { syn_sent_timeout: Some(20), ports: 32768..=36863, ..self }
+    }
+
+    /// What of this differs from a usual cluster, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let usual = LabSettings::default();
+        let mut notes = Vec::new();
+        if let Some(seconds) = self.syn_sent_timeout {
+            notes.push(format!(
+                "the lab's nodes have nf_conntrack_tcp_timeout_syn_sent shortened to {seconds} s"
+            ));
+        }
+        if self.ports != usual.ports {
+            notes.push(format!(
+                "the lab's client has ip_local_port_range narrowed to {}-{}",
+                self.ports.start(),
+                self.ports.end()
+            ));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn quick_says_what_it_changes_and_the_usual_lab_has_nothing_to_say() {
+        assert_eq!(LabSettings::default().notes(), Vec::<String>::new());
+        expect![[r#"
+            the lab's nodes have nf_conntrack_tcp_timeout_syn_sent shortened to 20 s
+            the lab's client has ip_local_port_range narrowed to 32768-36863"#]]
+        .assert_eq(&LabSettings::default().quick().notes().join("\n"));
+    }
+}

@@ -1,0 +1,189 @@
+//! What the lab knows of a run by other means than the tracer: its own record of each pod's life and of each
+//! change of the rules, and looks at the client node's conntrack table through conntrack's own tool.
+//!
+//! Deliberately absent: anything of `kernel`, `codec` or `correlate`. What is judged here must be able to
+//! contradict them.
+
+mod entries;
+mod judge;
+mod table;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::lock;
+use super::plan::Node;
+use crate::model::MonoNs;
+
+pub use judge::{ClientEnd, ClientRow, Judged, Judgement, Span, judge};
+pub use table::{Look, Row, State};
+pub(crate) use table::Watcher;
+
+/// What the lab knows. Times are on the node's monotonic clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Truth {
+    /// The seed of the lab's random choices.
+    pub seed: u64,
+    /// The node that the client runs on.
+    pub client_node: String,
+    /// The client's address.
+    pub client: Ipv4Addr,
+    /// The Service.
+    pub service: SocketAddr,
+    /// How long an entry lives that sees nothing but SYNs, as the client's node has it.
+    pub syn_sent_timeout: Duration,
+    /// When the last rollout started.
+    pub rollout_started: Option<MonoNs>,
+    /// When it was complete.
+    pub rollout_finished: Option<MonoNs>,
+    /// Every pod there was.
+    pub pods: Vec<PodLife>,
+    /// Every change of a node's rules.
+    pub rules: Vec<RulesChange>,
+    /// Every look at the client node's conntrack table.
+    pub looks: Vec<Look>,
+}
+
+/// A pod's life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PodLife {
+    /// Its name.
+    pub name: String,
+    /// Its node.
+    pub node: String,
+    /// Where it served.
+    pub address: SocketAddr,
+    /// Its process ran from then on.
+    pub started: Option<MonoNs>,
+    /// It was found ready.
+    pub ready: Option<MonoNs>,
+    /// Its deletion was asked for.
+    pub asked: Option<MonoNs>,
+    /// Just before SIGTERM was sent.
+    pub terminated: Option<MonoNs>,
+    /// Its process was seen to have ended: until its network goes, its address refuses.
+    pub exited: Option<MonoNs>,
+    /// Just before its network was taken down.
+    pub disconnecting: Option<MonoNs>,
+    /// Just after: from now on its address is silent.
+    pub disconnected: Option<MonoNs>,
+}
+
+/// A change of the rules on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RulesChange {
+    /// The node.
+    pub node: String,
+    /// Just before the new rules were given to the kernel.
+    pub before: MonoNs,
+    /// Just after.
+    pub after: MonoNs,
+    /// The endpoints that they name.
+    pub endpoints: BTreeSet<SocketAddr>,
+}
+
+/// A moment of a pod's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodMoment {
+    Started,
+    Ready,
+    Asked,
+    Terminated,
+    Exited,
+    Disconnecting,
+    Disconnected,
+}
+
+/// Collects the truth, from all threads of a lab.
+#[derive(Debug)]
+pub(crate) struct Recorder(Mutex<Truth>);
+
+impl Recorder {
+    pub(crate) fn new(seed: u64, client: Ipv4Addr, service: SocketAddr) -> Recorder {
+        Recorder(Mutex::new(Truth {
+            seed,
+            client_node: Node(0).name(),
+            client,
+            service,
+            syn_sent_timeout: Duration::ZERO,
+            rollout_started: None,
+            rollout_finished: None,
+            pods: Vec::new(),
+            rules: Vec::new(),
+            looks: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn truth(&self) -> Truth {
+        lock(&self.0).clone()
+    }
+
+    pub(crate) fn pod_added(&self, name: &str, node: &str, address: SocketAddr) {
+        lock(&self.0).pods.push(PodLife {
+            name: name.to_owned(),
+            node: node.to_owned(),
+            address,
+            started: None,
+            ready: None,
+            asked: None,
+            terminated: None,
+            exited: None,
+            disconnecting: None,
+            disconnected: None,
+        });
+    }
+
+    pub(crate) fn pod(&self, name: &str, moment: PodMoment, time: MonoNs) {
+        let mut truth = lock(&self.0);
+        let pod = truth.pods.iter_mut().rfind(|pod| pod.name == name);
+        let pod = pod.expect("a pod is added before anything else happens to it");
+        let place = match moment {
+            PodMoment::Started => &mut pod.started,
+            PodMoment::Ready => &mut pod.ready,
+            PodMoment::Asked => &mut pod.asked,
+            PodMoment::Terminated => &mut pod.terminated,
+            PodMoment::Exited => &mut pod.exited,
+            PodMoment::Disconnecting => &mut pod.disconnecting,
+            PodMoment::Disconnected => &mut pod.disconnected,
+        };
+        *place = Some(time);
+    }
+
+    pub(crate) fn rules_changed(
+        &self,
+        node: &str,
+        before: MonoNs,
+        after: MonoNs,
+        endpoints: &BTreeSet<SocketAddr>,
+    ) {
+        let endpoints = endpoints.clone();
+        lock(&self.0).rules.push(RulesChange { node: node.to_owned(), before, after, endpoints });
+    }
+
+    pub(crate) fn rollout(&self, is_finished: bool, time: MonoNs) {
+        let mut truth = lock(&self.0);
+        if is_finished {
+            truth.rollout_finished = Some(time);
+        } else {
+            truth.rollout_started = Some(time);
+            truth.rollout_finished = None;
+        }
+    }
+
+    fn timeout(&self, syn_sent: Duration) {
+        lock(&self.0).syn_sent_timeout = syn_sent;
+    }
+
+    fn look(&self, look: Look) {
+        lock(&self.0).looks.push(look);
+    }
+
+    fn endpoints(&self) -> (Ipv4Addr, SocketAddr) {
+        let truth = lock(&self.0);
+        (truth.client, truth.service)
+    }
+}

@@ -1,0 +1,76 @@
+//! Sysctls of the network namespace that the calling thread is in (`/proc/sys/net` shows the reader's own).
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a sysctl could not be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum SysctlError {
+    /// It could not be read.
+    #[error("cannot read sysctl {name}")]
+    Read {
+        /// Its name, dotted.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It could not be set.
+    #[error("cannot set sysctl {name} to `{value}`")]
+    Write {
+        /// Its name, dotted.
+        name: String,
+        /// The value.
+        value: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Its value, white space folded to one space.
+///
+/// # Errors
+/// [`SysctlError::Read`]; the kind `NotFound` where this kernel has no such sysctl.
+pub fn read(name: &str) -> Result<String, SysctlError> {
+    let text = fs::read_to_string(path(name));
+    let text = text.map_err(|source| SysctlError::Read { name: name.to_owned(), source })?;
+    Ok(fold(&text))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// [`SysctlError::Write`].
+pub fn write(name: &str, value: &str) -> Result<(), SysctlError> {
+    fs::write(path(name), value).map_err(|source| SysctlError::Write {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        source,
+    })
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from("/proc/sys").join(name.replace('.', "/"))
+}
+
+fn fold(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tabs_and_line_ends_are_folded() {
+        assert_eq!(fold("32768\t60999\n"), "32768 60999");
+    }
+
+    #[test]
+    fn an_unknown_sysctl_is_named() {
+        let error = read("net.ipv4.no_such_sysctl").expect_err("there is no such sysctl");
+        assert_eq!(error.to_string(), "cannot read sysctl net.ipv4.no_such_sysctl");
+    }
+}
