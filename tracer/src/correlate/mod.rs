@@ -1,1 +1,253 @@
-//! Events to a timeline: attempts, entries, pods, requests, and which belong together. Pure and unable to fail.
+//! Events to a timeline: attempts, entries, pods, requests, and which belong together. Pure and unable to
+//! fail: what does not fit becomes a counter.
+//!
+//! Deliberately absent: judging. What an attempt *found* is decided here, from the packet and what was seen
+//! before it; what that *means* is for `verdict`, which also knows what came later.
+
+mod attempt;
+mod endpoints;
+mod entry;
+mod lanes;
+mod packets;
+mod pods;
+mod requests;
+mod syn;
+mod tally;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod timers;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use attempt::{Answer, Attempt, Dropped, Icmp, Reset};
+pub use endpoints::Endpoints;
+pub use entry::{Entry, Found, Maker, Older, OlderBy, Renewal, Unsure};
+pub use pods::{GoneBy, PodLife, Pods, Seen};
+pub use tally::{Bin, Tally};
+pub use timeline::{Failure, Loss, Meeting, MeetingEnd, Requests, Rollout, Timeline};
+pub use timers::SYN_SENT;
+
+use lanes::Lanes;
+use requests::Ledger;
+use timers::Timers;
+
+use crate::model::{
+    ClusterEvent, Event, EventKind, Lookup, MonoNs, NetnsId, NetnsRole, RolloutChange, Seq,
+    SockState, TcpStateEvent, TraceHeader,
+};
+
+/// How far events may come out of order without being taken for something else.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Reads a trace, event by event. Holds what is open within an entry's lifetime, and what a verdict needs.
+#[derive(Debug)]
+pub struct Correlator {
+    began: MonoNs,
+    now: MonoNs,
+    places: Places,
+    timers: Timers,
+    slack: Duration,
+    lanes: Lanes,
+    pods: Pods,
+    endpoints: Endpoints,
+    ledger: Ledger,
+    tally: Tally,
+    renewal: Renewal,
+    kept: Kept,
+    rollouts: Vec<Rollout>,
+    losses: Vec<Loss>,
+    closes: (u64, u64),
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// What stays to the end.
+#[derive(Debug, Default)]
+struct Kept {
+    failures: Vec<Failure>,
+    meetings: Vec<Meeting>,
+    unanswered: Vec<Seen>,
+    entries: Vec<Entry>,
+    /// Entries whose life is over and that are about to be kept or forgotten.
+    candidates: Vec<Entry>,
+}
+
+/// Where the client-side entries are.
+#[derive(Debug)]
+struct Places {
+    services: HashSet<SocketAddr>,
+    client_nodes: HashSet<NetnsId>,
+}
+
+impl Correlator {
+    /// A correlator for a trace with this header.
+    pub fn new(header: &TraceHeader) -> Correlator {
+        let client_nodes = header
+            .netns
+            .iter()
+            .filter(|netns| netns.role == NetnsRole::ClientNode)
+            .map(|netns| netns.id)
+            .collect();
+        let tick = header.hz.filter(|hz| *hz > 0).map_or(10, |hz| 1000_u64.div_ceil(u64::from(hz)));
+        Correlator {
+            began: header.began,
+            now: header.began,
+            places: Places { services: header.services.iter().copied().collect(), client_nodes },
+            timers: Timers::new(header),
+            // A life is counted in ticks and read between two of them; the rest is for a tick that came
+            // late and for the way from the table to the device.
+            slack: Duration::from_millis(2 * tick + 20),
+            lanes: Lanes::default(),
+            pods: Pods::default(),
+            endpoints: Endpoints::default(),
+            ledger: Ledger::default(),
+            tally: Tally::new(header.began),
+            renewal: Renewal::default(),
+            kept: Kept::default(),
+            rollouts: Vec::new(),
+            losses: Vec::new(),
+            closes: (0, 0),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the next event.
+    pub fn apply(&mut self, seq: Seq, event: &Event) {
+        let seen = Seen { time: event.time, seq };
+        self.now = self.now.max(event.time);
+        self.count(match &event.kind {
+            EventKind::Packet(_) => "packets",
+            EventKind::TcpState(_) => "socket changes",
+            EventKind::Cluster(_) => "cluster changes",
+            EventKind::RequestStarted(_) => "requests started",
+            EventKind::RequestEnded(_) => "requests ended",
+            EventKind::SysctlSet { .. } => "sysctls set",
+            EventKind::Lost { .. } => "losses",
+        });
+        match &event.kind {
+            EventKind::Packet(packet) => self.packet(seen, packet),
+            EventKind::TcpState(state) => self.tcp_state(seen, state),
+            EventKind::Cluster(change) => self.cluster(seen, change),
+            EventKind::RequestStarted(started) => self.request_started(seen, started),
+            EventKind::RequestEnded(ended) => self.request_ended(seen, ended),
+            EventKind::SysctlSet { netns, name, value } => {
+                if name == SYN_SENT {
+                    self.timers.set(*netns, event.time, value);
+                }
+            }
+            EventKind::Lost { source, count, since } => self.losses.push(Loss {
+                source: *source,
+                count: *count,
+                from: *since,
+                to: event.time,
+            }),
+        }
+        self.settle_due();
+        self.sweep();
+    }
+
+    /// The timeline of all that was applied.
+    pub fn finish(mut self) -> Timeline {
+        self.settle_all();
+        let counters = std::mem::take(&mut self.counters);
+        let mut kept = self.kept;
+        kept.failures.sort_by_key(|failure| (failure.start, failure.ended.id));
+        kept.meetings.sort_by_key(|meeting| (meeting.attempt.first, meeting.attempt.orig));
+        kept.unanswered.sort();
+        kept.entries.sort_by_key(|entry| (entry.made, entry.shown, entry.orig));
+        Timeline {
+            began: self.began,
+            ended: self.now,
+            pods: self.pods,
+            endpoints: self.endpoints,
+            rollouts: self.rollouts,
+            failures: kept.failures,
+            meetings: kept.meetings,
+            unanswered: kept.unanswered,
+            entries: kept.entries,
+            tally: self.tally,
+            requests: self.ledger.into_counts(),
+            losses: self.losses,
+            renewal: self.renewal,
+            closes: self.closes,
+            counters,
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counters.entry(what).or_default() += 1;
+    }
+
+    /// Whether a lookup is that of the client-side entry: for a Service, in the client's node where the
+    /// header says which that is. A pod's own node has an entry for the same flow, to the pod's address.
+    fn is_client_side(&self, netns: NetnsId, lookup: &Lookup) -> bool {
+        let Places { services, client_nodes } = &self.places;
+        let place = client_nodes.is_empty() || client_nodes.contains(&netns);
+        place
+            && if services.is_empty() {
+                lookup.is_translated()
+            } else {
+                self.is_service(lookup.orig.dst)
+            }
+    }
+
+    fn is_service(&self, address: SocketAddr) -> bool {
+        self.places.services.contains(&address) || self.endpoints.is_service(address)
+    }
+
+    fn cluster(&mut self, now: Seen, change: &ClusterEvent) {
+        match change {
+            ClusterEvent::Pod { name, app, node, address, change } => {
+                self.pods.apply(now, (name, app, node), *address, *change);
+            }
+            ClusterEvent::Endpoint { frontend, backend, change, .. } => {
+                self.endpoints.apply(now.time, *frontend, *backend, *change);
+            }
+            ClusterEvent::Rollout { deployment, change } => self.rollout(now, deployment, *change),
+        }
+    }
+
+    fn rollout(&mut self, now: Seen, deployment: &str, change: RolloutChange) {
+        let open = self
+            .rollouts
+            .iter_mut()
+            .rev()
+            .find(|rollout| rollout.deployment == deployment && rollout.finished.is_none());
+        match (change, open) {
+            (RolloutChange::Finished, Some(rollout)) => rollout.finished = Some(now),
+            (RolloutChange::Started, _) => self.rollouts.push(Rollout {
+                deployment: deployment.to_owned(),
+                started: Some(now),
+                finished: None,
+            }),
+            (RolloutChange::Finished, None) => self.rollouts.push(Rollout {
+                deployment: deployment.to_owned(),
+                started: None,
+                finished: Some(now),
+            }),
+        }
+    }
+
+    fn tcp_state(&mut self, now: Seen, state: &TcpStateEvent) {
+        if !self.places.services.is_empty() && !self.is_service(state.tuple.dst) {
+            self.count("socket changes of others");
+            return;
+        }
+        match (state.old, state.new) {
+            (SockState::Established, SockState::FinWait1) => self.closes.0 += 1,
+            (SockState::Established, SockState::CloseWait) => self.closes.1 += 1,
+            (SockState::SynSent, SockState::Established) => {
+                let latest = self.lanes.lane(state.tuple).and_then(|lane| lane.attempts.last_mut());
+                match latest {
+                    Some(attempt) => attempt.connected = Some(now),
+                    None => self.count("connected without a SYN seen"),
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! What is said: the report as plain values ([`Report`]), and its forms (terminal, JSON).
 //! Deliberately absent: judging. Every number here was decided in `correlate` or `verdict`.
 
+pub mod story;
+pub mod view;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 

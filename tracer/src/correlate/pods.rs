@@ -1,0 +1,204 @@
+//! Which pod owned an address at a given moment, and since when it is gone. Told by events only.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
+
+use crate::model::{MonoNs, PodChange, Seq};
+
+/// A moment and the event that tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// When.
+    pub time: MonoNs,
+    /// The event.
+    pub seq: Seq,
+}
+
+/// How it is known that a pod is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoneBy {
+    /// Its object was deleted.
+    Deleted,
+    /// Its deletion was asked for and it answered nobody from then on: an argument from silence.
+    Silence,
+}
+
+/// One life of a pod at one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLife {
+    /// Its name.
+    pub name: String,
+    /// Its app.
+    pub app: String,
+    /// Its node.
+    pub node: String,
+    /// Its address, once known.
+    pub address: Option<IpAddr>,
+    /// When it was first heard of with its address; none if it was there before.
+    pub added: Option<Seen>,
+    /// When its deletion was asked for.
+    pub asked: Option<Seen>,
+    /// When its object was deleted.
+    pub deleted: Option<Seen>,
+    /// Its last answer, a SYN-ACK or a RST, before it was deleted.
+    pub last_answer: Option<Seen>,
+    /// The last attempt that the rules sent to it afresh.
+    pub last_fresh: Option<Seen>,
+}
+
+impl PodLife {
+    /// Since when it is gone: deleted, or asked to go and silent from then on, whichever is earlier. A
+    /// terminating pod that still answers anyone is not gone yet.
+    pub fn gone(&self) -> Option<MonoNs> {
+        let silent = self
+            .asked
+            .map(|asked| self.last_answer.map_or(asked.time, |answer| asked.time.max(answer.time)));
+        let deleted = self.deleted.map(|seen| seen.time);
+        match (silent, deleted) {
+            (Some(silent), Some(deleted)) => Some(silent.min(deleted)),
+            (silent, deleted) => silent.or(deleted),
+        }
+    }
+
+    /// Whether it was gone at `time`, and how that is known.
+    pub fn gone_by(&self, time: MonoNs) -> Option<GoneBy> {
+        if self.deleted.is_some_and(|deleted| deleted.time <= time) {
+            Some(GoneBy::Deleted)
+        } else if self.gone().is_some_and(|gone| gone <= time) {
+            Some(GoneBy::Silence)
+        } else {
+            None
+        }
+    }
+
+    fn began(&self) -> MonoNs {
+        self.added.map_or(MonoNs(0), |seen| seen.time)
+    }
+}
+
+/// The pods, each life apart: an address is a history, not a name.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    lives: Vec<PodLife>,
+    by_address: HashMap<IpAddr, Vec<usize>, FixedState>,
+    by_name: HashMap<String, usize, FixedState>,
+}
+
+impl Pods {
+    /// All lives, in the order in which they were first heard of.
+    pub fn lives(&self) -> &[PodLife] {
+        &self.lives
+    }
+
+    /// The pod that had the address at `time`: the last that came to it until then, gone or not.
+    pub fn owner(&self, address: IpAddr, time: MonoNs) -> Option<&PodLife> {
+        self.owner_index(address, time).map(|index| &self.lives[index])
+    }
+
+    /// Every pod of the address's history that was there at `time` or, if none was, the last before it.
+    /// More than one where pods share their node's address.
+    pub fn owners(&self, address: IpAddr, time: MonoNs) -> Vec<&PodLife> {
+        let known = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
+        let there: Vec<&PodLife> = known
+            .iter()
+            .map(|&index| &self.lives[index])
+            .filter(|life| life.began() <= time && life.gone_by(time).is_none())
+            .collect();
+        if there.is_empty() { self.owner(address, time).into_iter().collect() } else { there }
+    }
+
+    /// Whether the address's owner could be gone at `time`, by what is known so far.
+    pub(super) fn may_be_gone(&self, address: IpAddr, time: MonoNs) -> bool {
+        self.by_address.get(&address).is_some_and(|known| {
+            known.iter().any(|&index| {
+                let life = &self.lives[index];
+                [life.asked, life.deleted].iter().flatten().any(|seen| seen.time <= time)
+            })
+        })
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        now: Seen,
+        pod: (&str, &str, &str),
+        address: Option<IpAddr>,
+        change: PodChange,
+    ) {
+        let (name, app, node) = pod;
+        let known = self.by_name.get(name).copied().filter(|&index| {
+            let life = &self.lives[index];
+            let same = address.is_none() || life.address.is_none() || life.address == address;
+            // A name that comes back after its deletion, or with another address, is another life.
+            let over = life.deleted.is_some() && matches!(change, PodChange::Added);
+            same && !over
+        });
+        let index = known.unwrap_or_else(|| {
+            self.lives.push(PodLife {
+                name: name.to_owned(),
+                app: app.to_owned(),
+                node: node.to_owned(),
+                address: None,
+                added: None,
+                asked: None,
+                deleted: None,
+                last_answer: None,
+                last_fresh: None,
+            });
+            self.by_name.insert(name.to_owned(), self.lives.len() - 1);
+            self.lives.len() - 1
+        });
+        let life = &mut self.lives[index];
+        if life.address.is_none()
+            && let Some(address) = address
+        {
+            life.address = Some(address);
+            if matches!(change, PodChange::Added) {
+                life.added = Some(now);
+            }
+            self.by_address.entry(address).or_default().push(index);
+        }
+        let life = &mut self.lives[index];
+        match change {
+            PodChange::Asked { .. } => life.asked = earliest(life.asked, now),
+            PodChange::Deleted => life.deleted = earliest(life.deleted, now),
+            PodChange::Added | PodChange::Ready | PodChange::NotReady => {}
+        }
+    }
+
+    /// The owner of the address sent a SYN-ACK or a RST. Answers after its deletion are not its own.
+    pub(super) fn answered(&mut self, address: IpAddr, now: Seen) {
+        if let Some(index) = self.owner_index(address, now.time) {
+            let life = &mut self.lives[index];
+            if life.deleted.is_none_or(|deleted| now.time < deleted.time) {
+                life.last_answer = latest(life.last_answer, now);
+            }
+        }
+    }
+
+    /// The rules chose the address for a new entry.
+    pub(super) fn chosen(&mut self, address: IpAddr, now: Seen) {
+        if let Some(index) = self.owner_index(address, now.time) {
+            let life = &mut self.lives[index];
+            life.last_fresh = latest(life.last_fresh, now);
+        }
+    }
+
+    fn owner_index(&self, address: IpAddr, time: MonoNs) -> Option<usize> {
+        self.by_address
+            .get(&address)?
+            .iter()
+            .copied()
+            .filter(|&index| self.lives[index].began() <= time)
+            .max_by_key(|&index| (self.lives[index].began(), index))
+    }
+}
+
+fn earliest(known: Option<Seen>, now: Seen) -> Option<Seen> {
+    Some(known.map_or(now, |known| known.min(now)))
+}
+
+fn latest(known: Option<Seen>, now: Seen) -> Option<Seen> {
+    Some(known.map_or(now, |known| known.max(now)))
+}

@@ -1,0 +1,292 @@
+//! Requests, their attempts, and the moment at which both are settled.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+
+use super::attempt::Attempt;
+use super::entry::{Found, Maker, OlderBy, Unsure};
+use super::lanes::Lane;
+use super::timeline::{Failure, Meeting, MeetingEnd, Requests};
+use super::{Correlator, SETTLE, Seen};
+use crate::model::{MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Tuple};
+
+/// The kernel sends a SYN again after a second (`TCP_TIMEOUT_INIT`): what comes sooner is the first.
+const FIRST_WITHIN: Duration = Duration::from_millis(900);
+/// How long an attempt of no known request may be quiet before it counts as over, while no request is open.
+const QUIET: Duration = Duration::from_secs(5);
+/// A request's start and its socket's first SYN come from two sources: how far they may be apart.
+const SKEW: Duration = Duration::from_millis(5);
+
+/// The requests that are open, and those that ended and wait for their last packets.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    open: HashMap<RequestId, Seen, FixedState>,
+    waiting: VecDeque<Waiting>,
+    counts: Requests,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    due: MonoNs,
+    ended: RequestEnded,
+    end: Seen,
+}
+
+impl Ledger {
+    pub(super) fn into_counts(mut self) -> Requests {
+        self.counts.unfinished = self.open.len() as u64;
+        self.counts
+    }
+}
+
+impl Correlator {
+    pub(super) fn request_started(&mut self, now: Seen, started: &RequestStarted) {
+        self.ledger.open.insert(started.id, now);
+        self.tally.at(now.time).started += 1;
+        let waiting = self.ledger.waiting.len();
+        let open = self.ledger.open.len().saturating_sub(waiting);
+        let open = u32::try_from(open).unwrap_or(u32::MAX);
+        let most = self.ledger.counts.most_open.last().map_or(0, |(_, most)| *most);
+        if open > most {
+            self.ledger.counts.most_open.push((now.time, open));
+        }
+    }
+
+    pub(super) fn request_ended(&mut self, now: Seen, ended: &RequestEnded) {
+        self.ledger.waiting.push_back(Waiting {
+            due: self.now + SETTLE,
+            ended: ended.clone(),
+            end: now,
+        });
+    }
+
+    /// Settles the requests whose last packets have had their time.
+    pub(super) fn settle_due(&mut self) {
+        while self.ledger.waiting.front().is_some_and(|waiting| waiting.due <= self.now) {
+            if let Some(waiting) = self.ledger.waiting.pop_front() {
+                self.settle(waiting);
+            }
+        }
+    }
+
+    /// Forgets what can no longer matter.
+    pub(super) fn sweep(&mut self) {
+        let keep = self.timers.longest() + QUIET;
+        while let Some(client) = self.lanes.next_due(self.now) {
+            let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
+            let now = self.now;
+            self.settle_client(client, |lane, attempt| {
+                let last = attempt.seqs().last().map_or(attempt.first.time, |seen| seen.time);
+                now.since(last.max(lane.touched)) > quiet
+            });
+            self.retire_entries(client, keep);
+            self.lanes.swept(client, now, keep);
+        }
+    }
+
+    pub(super) fn settle_all(&mut self) {
+        while let Some(waiting) = self.ledger.waiting.pop_front() {
+            self.settle(waiting);
+        }
+        for client in self.lanes.clients() {
+            self.settle_client(client, |_, _| true);
+            for lane in self.lanes.of_client(client) {
+                let entries = std::mem::take(&mut lane.entries);
+                self.kept.candidates.extend(entries);
+            }
+        }
+        for entry in std::mem::take(&mut self.kept.candidates) {
+            self.archive(entry);
+        }
+    }
+
+    /// Takes out the client's entries whose life is over.
+    fn retire_entries(&mut self, client: std::net::SocketAddr, keep: Duration) {
+        let now = self.now;
+        for lane in self.lanes.of_client(client) {
+            let touched = lane.touched;
+            self.kept.candidates.extend(lane.entries.extract_if(.., |entry| match entry.end() {
+                Some(end) => now > end + SETTLE,
+                None => now.since(touched) > keep,
+            }));
+        }
+        for entry in std::mem::take(&mut self.kept.candidates) {
+            self.archive(entry);
+        }
+    }
+
+    fn settle(&mut self, waiting: Waiting) {
+        let Waiting { ended, end, .. } = waiting;
+        let started = self.ledger.open.remove(&ended.id);
+        let start = started.map_or(end.time - ended.total, |seen| seen.time);
+        if started.is_none() {
+            self.count("requests whose start was not seen");
+            self.tally.at(start).started += 1;
+        }
+        let mut attempt = self.attempt_for(&ended, start, end.time);
+        if let Some(attempt) = &mut attempt {
+            attempt.request = Some(ended.id);
+            self.refine(attempt, start);
+            self.name_maker(attempt, &ended);
+        } else {
+            self.count("requests without packets");
+        }
+        self.ledger.counts.ended += 1;
+        let Outcome::Failed { symptom, .. } = ended.outcome else {
+            self.succeeded(start, attempt);
+            return;
+        };
+        self.ledger.counts.failed += 1;
+        self.kept.failures.push(Failure { ended, symptom, start, started, end, attempt });
+    }
+
+    fn succeeded(&mut self, start: MonoNs, attempt: Option<Attempt>) {
+        let bin = self.tally.at(start);
+        bin.ok += 1;
+        bin.connects_ok += 1;
+        let Some(attempt) = attempt else { return };
+        if !attempt.retransmissions.is_empty() {
+            self.ledger.counts.slowed += 1;
+        }
+        if self.is_meeting(&attempt) {
+            self.kept.meetings.push(Meeting { attempt, start, end: MeetingEnd::Answered });
+        }
+    }
+
+    /// Whether it met an older entry whose backend may have been gone then.
+    fn is_meeting(&self, attempt: &Attempt) -> bool {
+        match &attempt.found {
+            Found::Older(older) => self.pods.may_be_gone(older.backend.ip(), attempt.first.time),
+            _ => false,
+        }
+    }
+
+    /// The attempt of a request: the last of its tuple whose first packet lies within it; on a connection
+    /// that was there before, the last before its end.
+    fn attempt_for(&mut self, ended: &RequestEnded, start: MonoNs, end: MonoNs) -> Option<Attempt> {
+        let orig = Tuple::new(ended.source?, ended.target);
+        let lane = self.lanes.lane(orig)?;
+        let from = match ended.reuse {
+            Reuse::Fresh => start - SKEW,
+            Reuse::KeepAlive { .. } => MonoNs(0),
+        };
+        let within = |attempt: &Attempt| {
+            let first = attempt.first.time;
+            attempt.request.is_none() && from <= first && first <= end + SKEW
+        };
+        let index = lane.attempts.iter().rposition(within)?;
+        match ended.reuse {
+            Reuse::Fresh => Some(lane.take(index)),
+            Reuse::KeepAlive { .. } => Some(lane.attempts[index].clone()),
+        }
+    }
+
+    /// With the request's start in hand, what the first SYN found can be told better: an entry made after
+    /// it is the attempt's own, and a SYN that came in time was the first.
+    fn refine(&mut self, attempt: &mut Attempt, start: MonoNs) {
+        let first = attempt.first;
+        let may_be_second =
+            first.time.since(start) > FIRST_WITHIN && self.syns_lost(start, first.time);
+        let backend = attempt.found.backend();
+        let unsure = Found::Unsure { backend, why: Unsure::FirstSynNotSeen };
+        let older = match &attempt.found {
+            Found::Older(older) => older,
+            // The entry was made by this SYN; what an earlier one of the same attempt met is not known.
+            Found::Fresh { .. } if may_be_second => {
+                attempt.found = unsure;
+                return;
+            }
+            _ => return,
+        };
+        let made = older.made.filter(|made| *made + self.slack >= start && older.maker.is_none());
+        if let (Some(made), Some(backend)) = (made, backend) {
+            attempt.found = Found::Fresh { backend };
+            self.pods.chosen(backend.ip(), first);
+            if let Some(lane) = self.lanes.lane(attempt.orig)
+                && let Some(entry) = lane.entries.iter_mut().find(|entry| entry.made == Some(made))
+            {
+                entry.met = entry.met.saturating_sub(1);
+                entry.maker =
+                    Some(Maker { isn: attempt.isn, seen: first, request: None, symptom: None });
+            }
+        } else if may_be_second && older.by == OlderBy::Replied {
+            attempt.found = unsure;
+        }
+    }
+
+    /// Whether a SYN between two times can have been lost.
+    pub(super) fn syns_lost(&self, from: MonoNs, to: MonoNs) -> bool {
+        self.losses.iter().any(|loss| loss.hides_packets() && loss.touches(from, to))
+    }
+
+    /// Tells the entries that this attempt made, and whoever met them, which request it was.
+    fn name_maker(&mut self, attempt: &Attempt, ended: &RequestEnded) {
+        if let Some(lane) = self.lanes.lane(attempt.orig) {
+            for maker in lane.makers(attempt.isn) {
+                maker.request = Some(ended.id);
+                maker.symptom = ended.outcome.symptom();
+            }
+        }
+    }
+
+    /// Settles those attempts of a client's end that belong to no request.
+    fn settle_client(
+        &mut self,
+        client: std::net::SocketAddr,
+        is_over: impl Fn(&Lane, &Attempt) -> bool,
+    ) {
+        let mut over = Vec::new();
+        for lane in self.lanes.of_client(client) {
+            let mut index = 0;
+            while index < lane.attempts.len() {
+                if is_over(lane, &lane.attempts[index]) {
+                    over.push(lane.take(index));
+                } else {
+                    index += 1;
+                }
+            }
+        }
+        for attempt in over {
+            self.settle_unclaimed(attempt);
+        }
+    }
+
+    fn settle_unclaimed(&mut self, mut attempt: Attempt) {
+        let start = attempt.first.time;
+        // Without a request, its beginning is not known: an entry of unseen make may still be its own, if
+        // the SYN waited for a neighbour's address (three probes of a second, `mcast_solicit`).
+        let own = matches!(&attempt.found, Found::Older(older) if older.by == OlderBy::Age
+            && older.made.is_none_or(|made| start.since(made) < Duration::from_secs(4)));
+        let backend = attempt.found.backend();
+        if own {
+            attempt.found = Found::Unsure { backend, why: Unsure::FirstSynNotSeen };
+        }
+        self.count("attempts of no known request");
+        let is_open = self.now.since(attempt.last_syn.time) < QUIET
+            && attempt.reset.is_none()
+            && attempt.icmp.is_none();
+        let end = if attempt.is_accepted() {
+            MeetingEnd::Accepted
+        } else if is_open {
+            MeetingEnd::Open
+        } else {
+            MeetingEnd::Unanswered
+        };
+        if self.is_meeting(&attempt) {
+            if end == MeetingEnd::Accepted {
+                self.tally.at(start).connects_ok += 1;
+            }
+            self.kept.meetings.push(Meeting { attempt, start, end });
+        } else {
+            match end {
+                MeetingEnd::Unanswered => self.kept.unanswered.push(attempt.first),
+                MeetingEnd::Open => {}
+                MeetingEnd::Accepted | MeetingEnd::Answered => {
+                    self.tally.at(start).connects_ok += 1;
+                }
+            }
+        }
+    }
+}

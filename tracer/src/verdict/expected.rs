@@ -1,0 +1,131 @@
+//! What the model is told: only what was known when the rollout ended.
+
+use std::time::Duration;
+
+use crate::correlate::{Tally, Timeline};
+use crate::model::{MonoNs, NetnsRole, Symptom, TraceHeader};
+
+use super::exposure::Exposed;
+use super::gone::StaleEntry;
+use super::late::Rollouts;
+
+/// The sysctl with the range of source ports.
+const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
+
+/// The model's expectation of late attempts that meet a stale entry, and how many did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// The mean.
+    pub expected: f64,
+    /// The 95 % interval's lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// Late attempts that did meet one.
+    pub observed: u64,
+}
+
+/// What was known when the rollout ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// The stale entries: source port, and when each expires in seconds after the rollout's end.
+    pub entries: Vec<(u16, f64)>,
+    /// Connects per second.
+    pub rate: f64,
+    /// The largest number of requests that were open at once.
+    pub workers: u32,
+    /// How long a connect takes that is not answered, in seconds; 0 if there was none.
+    pub timeout: f64,
+    /// The range of source ports.
+    pub range: (u16, u16),
+    /// When "late" begins, in seconds after the rollout's end.
+    pub from: f64,
+    /// When the trace ended, likewise.
+    pub until: f64,
+}
+
+/// What was known when the last rollout ended; none without one, or if no entry was stale then.
+pub fn known(
+    header: &TraceHeader,
+    timeline: &Timeline,
+    rollouts: &Rollouts,
+    stale: &[StaleEntry<'_>],
+) -> Option<Known> {
+    let end = rollouts.last_end().filter(|end| *end <= timeline.ended)?;
+    let entries: Vec<(u16, f64)> = stale
+        .iter()
+        .filter(|stale| {
+            // What was met or removed later was not known then; its expiry was, from its first SYN.
+            stale.entry.shown.time <= end
+                && stale.gone <= end
+                && stale.entry.ended.is_none_or(|ended| ended.time > end)
+        })
+        .filter_map(|stale| {
+            Some((stale.entry.orig.src.port(), stale.entry.expires?.seconds_from(end)))
+        })
+        .filter(|(_, expires)| *expires > 0.0)
+        .collect();
+    if entries.is_empty() {
+        return None;
+    }
+    let start = rollouts.first_start().unwrap_or(timeline.began);
+    let before = rate(&timeline.tally, timeline.began, start);
+    let most = timeline.requests.most_open.iter().rev().find(|(time, _)| *time <= end);
+    let timeout = timeline
+        .failures
+        .iter()
+        .filter(|failure| failure.symptom == Symptom::ConnectTimeout && failure.end.time <= end)
+        .map(|failure| failure.ended.total)
+        .fold(Duration::ZERO, Duration::max);
+    Some(Known {
+        entries,
+        rate: before.or_else(|| rate(&timeline.tally, timeline.began, end)).unwrap_or(0.0),
+        workers: most.map_or(1, |(_, most)| *most),
+        timeout: timeout.as_secs_f64(),
+        range: port_range(header),
+        from: rollouts.late_after.as_secs_f64(),
+        until: timeline.ended.seconds_from(end),
+    })
+}
+
+/// The model's answer beside what was observed.
+pub(super) fn expected(known: &Known, exposed: &[Exposed]) -> Option<Expected> {
+    let observed = exposed.iter().filter(|exposed| exposed.late).count() as u64;
+    super::outside::predict(known).map(|(expected, low, high)| Expected {
+        expected,
+        low,
+        high,
+        observed,
+    })
+}
+
+/// Connects per second between two times, from the first second with any on: none if that is shorter than
+/// a second.
+fn rate(tally: &Tally, from: MonoNs, to: MonoNs) -> Option<f64> {
+    let bins = || {
+        tally.bins().filter(move |(start, bin)| {
+            *start >= from && *start + tally.width() <= to && bin.started > 0
+        })
+    };
+    let first = bins().next()?.0;
+    let span = to.since(first).as_secs_f64();
+    let started: u64 = bins().map(|(_, bin)| bin.started).sum();
+    (span >= 1.0).then(|| started as f64 / span)
+}
+
+/// The client's port range, or the kernel's default where the header does not tell it.
+fn port_range(header: &TraceHeader) -> (u16, u16) {
+    let of = |role: NetnsRole| {
+        let mut known = header.netns.iter().filter(move |netns| netns.role == role);
+        known.find_map(|netns| header.sysctl(netns.id, PORT_RANGE))
+    };
+    let any = || header.sysctls.iter().find(|it| it.name == PORT_RANGE).map(|it| it.value.as_str());
+    of(NetnsRole::Client)
+        .or_else(|| of(NetnsRole::ClientNode))
+        .or_else(any)
+        .and_then(|value| {
+            let mut ends = value.split_whitespace().map(str::parse);
+            Some((ends.next()?.ok()?, ends.next()?.ok()?))
+        })
+        .unwrap_or((32768, 60999))
+}

@@ -1,0 +1,42 @@
+//! The other explanations of late failures, judged in the same words.
+
+use super::outcome::Case;
+use super::{Cause, HypothesisName, Judgement, VerdictOutcome};
+
+impl Case<'_> {
+    /// Judges a rival that explains late failures of one cause.
+    pub(super) fn rival(&self, name: HypothesisName) -> Judgement {
+        let (cause, what, other) = match name {
+            HypothesisName::StaleRules => (
+                Cause::StaleRules,
+                "were sent afresh to a pod that was gone",
+                "no late failure was sent afresh to a pod that was gone",
+            ),
+            HypothesisName::Dns => (
+                Cause::Dns,
+                "could not resolve the name",
+                "every late failure had an address to connect to",
+            ),
+            HypothesisName::ReusedSourcePort => return self.reused_source_port(),
+        };
+        let late = self.late().count();
+        let whole = self.late().filter(|it| it.cause == cause && it.missing.is_empty()).count();
+        let blockers = self.blockers();
+        let unsure = self
+            .late()
+            .any(|it| it.cause == Cause::Unseen || (it.cause == cause && !it.missing.is_empty()));
+        let (outcome, reasons) = if !blockers.is_empty() {
+            (VerdictOutcome::Inconclusive, blockers)
+        } else if late == 0 {
+            (VerdictOutcome::NotObserved, vec!["no request failed late".to_owned()])
+        } else if whole > 0 {
+            (VerdictOutcome::Supported, vec![format!("{whole} of {late} late failures {what}")])
+        } else if unsure {
+            (VerdictOutcome::Inconclusive, self.incomplete())
+        } else {
+            (VerdictOutcome::Refuted, vec![other.to_owned()])
+        };
+        let share = (late > 0).then(|| whole as f64 / late as f64);
+        Judgement { name, outcome, share, proven: None, reasons }
+    }
+}

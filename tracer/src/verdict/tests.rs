@@ -1,0 +1,43 @@
+//! The rules on small traces: for each, one that supports, one that refutes, one that a loss makes
+//! inconclusive.
+
+mod outcomes;
+
+use crate::correlate::testing::{scene, timeline};
+use crate::verdict::{Settings, Verdict, assess};
+
+/// What is said of a scene.
+fn verdict(text: &str) -> Verdict {
+    let scene = scene(text);
+    assess(&scene.header, &timeline(&scene), &Settings::default())
+}
+
+/// Outcome, share and reasons of the leading hypothesis, and the rivals' outcomes.
+fn outcome(text: &str) -> String {
+    let verdict = verdict(text);
+    let hypothesis = &verdict.hypothesis;
+    let share = hypothesis.share.map_or(String::new(), |share| format!(" {share:.2}"));
+    let mut said = format!("{:?}{share}\n", hypothesis.outcome);
+    for reason in &hypothesis.reasons {
+        said += &format!("- {reason}\n");
+    }
+    for rival in &verdict.rivals {
+        said += &format!("{:?}: {:?}\n", rival.name, rival.outcome);
+    }
+    said
+}
+
+/// A rollout in which pod `a` goes and `b` stays, with a connect each second to `b`, and room for more.
+fn rollout(more: &str) -> String {
+    format!(
+        "0s     pod a 10.0.1.7 added
+         0s     pod b 10.0.1.8 added
+         0s     load until 150s to b
+         5s     rollout started
+         9.9s   connect 40000 isn 9 to a
+         10s    pod a 10.0.1.7 asked
+         10.9s  pod a 10.0.1.7 deleted
+         12s    rollout finished
+         {more}"
+    )
+}
