@@ -2,6 +2,8 @@
 //! Pure: no I/O, no clock, no async.
 
 mod cause;
+pub mod contrast;
+pub mod model;
 
 use serde::{Deserialize, Serialize};
 
