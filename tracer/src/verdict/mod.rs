@@ -2,11 +2,13 @@
 //! Pure: no I/O, no clock, no async.
 
 mod cause;
+pub mod contrast;
 pub mod expected;
 mod exposure;
 pub mod gone;
 mod judge;
 mod late;
+pub mod model;
 mod outcome;
 mod outside;
 mod rivals;
