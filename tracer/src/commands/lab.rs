@@ -1,14 +1,310 @@
-//! `tracer lab`
+//! `tracer lab`: the built-in cluster, the load generator and the tracer, together.
 
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context;
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
+use super::tracing::Place;
+use super::{judging, tracing, units};
 use crate::cli::Exit;
+use crate::correlate::Timeline;
+use crate::files::FileError;
+use crate::kernel::{self, KernelError};
+use crate::lab::truth::{ClientEnd, ClientRow, Truth};
+use crate::lab::{APP, Lab, LabError, LabSettings, SETUPS, Setup};
+use crate::loadgen::client::{self, ClientError, ClientSettings};
+use crate::model::{Event, EventKind, MonoNs, Origin, Outcome, RequestEnded, TraceHeader};
+use crate::pipeline::Pipeline;
+use crate::sys::netns::NetnsError;
+use crate::sys::{owner, signals, stop::Stop};
+
+/// When the rollout starts, counted from the load's beginning.
+const ROLLOUT_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a run is without `--duration`.
+const DURATION: Duration = Duration::from_secs(170);
+/// The same with `--quick`: the rollout's 5 + 10 s, the shortened timer, and time to see that it is over.
+const QUICK_DURATION: Duration = Duration::from_secs(42);
 
 /// Options of `tracer lab`
 #[derive(Debug, Args)]
-pub struct Options {}
+pub struct Options {
+    /// How the pods are set up
+    #[arg(long, value_name = "SETUP", default_value = SETUPS[0].name, long_help = setups_help())]
+    setup: Setup,
 
-/// Runs it.
-pub fn run(_options: Options) -> anyhow::Result<Exit> {
-    anyhow::bail!("lab is not built yet")
+    /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
+    #[arg(long, value_parser = units::duration)]
+    duration: Option<Duration>,
+
+    /// Show the same within a minute: a shorter SYN_SENT timer and port range inside the lab
+    #[arg(long)]
+    quick: bool,
+
+    /// The client's workers: connections at a time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    workers: u32,
+
+    /// The client's timeout for a request
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::duration)]
+    timeout: Duration,
+
+    /// Where the random choices come from [default: another one each time, printed]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Write what the lab itself knows of the run, as JSON, to hold the verdict against it
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+
+    #[command(flatten)]
+    tracing: tracing::Options,
+
+    #[command(flatten)]
+    judging: judging::Options,
+}
+
+/// Builds the lab, runs the experiment in it, takes it down and says the verdict.
+pub fn run(options: Options) -> anyhow::Result<Exit> {
+    if !kernel::has_programs() {
+        return Err(KernelError::NoPrograms.into());
+    }
+    let stop = Stop::default();
+    signals::watch(&stop, owner::sweep_own).context("catching signals")?;
+    let settings = options.lab_settings()?;
+    let progress = Progress::new(options.duration());
+    progress.say("building the lab");
+    let lab = Lab::build(&settings, &stop)?;
+    let run = options.experiment(&lab, &stop, &progress);
+    progress.say("taking the lab down");
+    let down = lab.teardown();
+    progress.end();
+    let run = run?;
+    down?;
+    if stop.is_requested() {
+        eprintln!("tracer: interrupted; the lab is taken down, the verdict is of what was traced");
+    }
+    if let (Some(path), Some(truth)) = (&options.truth, &run.truth) {
+        write_truth(path, truth)?;
+    }
+    let exit = options.judging.say(&run.header, &run.timeline)?;
+    run.recorded.context("the verdict is of the whole run, but the trace file is cut short")?;
+    Ok(exit)
+}
+
+/// What a run of the experiment leaves.
+struct Run {
+    header: TraceHeader,
+    timeline: Timeline,
+    recorded: Result<(), FileError>,
+    truth: Option<TruthFile>,
+}
+
+/// What the lab and its client know of the run, by other means than the tracer's.
+#[derive(Serialize)]
+struct TruthFile {
+    lab: Truth,
+    requests: Vec<ClientRow>,
+}
+
+impl Options {
+    fn duration(&self) -> Duration {
+        self.duration.unwrap_or(if self.quick { QUICK_DURATION } else { DURATION })
+    }
+
+    fn lab_settings(&self) -> anyhow::Result<LabSettings> {
+        let settings = LabSettings {
+            setup: self.setup,
+            seed: self.seed.unwrap_or_else(rand::random),
+            program: std::env::current_exe().context("finding this program for the pods")?,
+            ..LabSettings::default()
+        };
+        Ok(if self.quick { settings.quick() } else { settings })
+    }
+
+    fn experiment(&self, lab: &Lab, stop: &Stop, progress: &Progress) -> anyhow::Result<Run> {
+        let tracer = self.tracing.attach(&[lab.service()])?;
+        let origin = Origin::Lab { command: tracing::command_line(), seed: lab.seed() };
+        let place = Place {
+            services: vec![lab.service()],
+            netns: lab.netns(),
+            sysctls: lab.sysctls()?,
+            notes: lab.notes(),
+        };
+        let header = tracing::header(origin, &tracer, place)?;
+        let mut pipeline = Pipeline::new(&header, self.tracing.create(&header)?);
+        let mut log = self.truth.is_some().then(Vec::new);
+        let counts = RefCell::new(Counts::default());
+
+        // Over when the client is: it ends by itself, when asked to, or when the rollout failed.
+        let over = Stop::default();
+        let (sender, events) = tracing::channel();
+        for event in lab.initial_events() {
+            pipeline.accept(event);
+        }
+        let drain = tracing::drain(tracer, sender.clone(), over.clone())?;
+        let client = self.start_client(lab, stop, &over, sender.clone())?;
+        let rolled = thread::scope(|scope| {
+            let rollout = scope.spawn(|| roll_out(lab, &over, stop, sender));
+            let see = |event: &Event| {
+                if let EventKind::RequestEnded(ended) = &event.kind {
+                    counts.borrow_mut().count(ended);
+                    if let Some(log) = &mut log {
+                        log.push(row(event.time, ended));
+                    }
+                }
+            };
+            tracing::pump(&events, &mut pipeline, see, |now| {
+                progress.beat(now.since(header.began), &counts.borrow());
+            });
+            rollout.join()
+        });
+        let panicked = |_| anyhow::anyhow!("a thread of the lab panicked");
+        drain.join().map_err(panicked)?.context("tracing")?;
+        client.join().map_err(panicked)?.context("entering the client's pod")??;
+        rolled.map_err(panicked)??;
+        let truth = log
+            .map(|requests| lab.finish_truth().map(|lab| TruthFile { lab, requests }))
+            .transpose()?;
+        let (timeline, recorded) = pipeline.finish();
+        Ok(Run { header, timeline, recorded, truth })
+    }
+
+    /// Starts the load inside the client's pod. When it has ended, everything else may.
+    fn start_client(
+        &self,
+        lab: &Lab,
+        stop: &Stop,
+        over: &Stop,
+        events: SyncSender<Event>,
+    ) -> Result<JoinHandle<Result<Result<(), ClientError>, NetnsError>>, NetnsError> {
+        let settings = ClientSettings {
+            target: lab.service(),
+            workers: self.workers,
+            timeout: self.timeout,
+            duration: Some(self.duration()),
+            app: Some(APP.to_owned()),
+        };
+        let (stop, over) = (stop.clone(), over.clone());
+        lab.in_client(move || {
+            let ended = client::run(&settings, &stop, &mut |event| drop(events.send(event)));
+            over.request();
+            ended.map(drop)
+        })
+    }
+}
+
+/// Starts the rollout in time, and sees it through unless the run is over before.
+fn roll_out(
+    lab: &Lab,
+    over: &Stop,
+    stop: &Stop,
+    events: SyncSender<Event>,
+) -> Result<(), LabError> {
+    if !over.wait(ROLLOUT_AFTER) {
+        return Ok(());
+    }
+    let rolled = lab.rollout(&|event| drop(events.send(event)), over);
+    match rolled {
+        // The client was done before the last old pod was.
+        Err(LabError::Stopped) => Ok(()),
+        Err(error) => {
+            stop.request();
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// A request as the client's log has it, for the lab's own truth.
+fn row(time: MonoNs, ended: &RequestEnded) -> ClientRow {
+    ClientRow {
+        id: ended.id.0,
+        start: time - ended.total,
+        port: ended.source.map(|source| source.port()),
+        connected: ended.connect,
+        total: ended.total,
+        end: match ended.outcome {
+            Outcome::Answered { .. } => ClientEnd::Answered,
+            Outcome::Failed { symptom, .. } => ClientEnd::Failed(symptom),
+        },
+    }
+}
+
+fn write_truth(path: &Path, truth: &TruthFile) -> anyhow::Result<()> {
+    let writing = || format!("writing the truth to {}", path.display());
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(writing)?;
+    let mut file = BufWriter::new(file);
+    serde_json::to_writer(&mut file, truth).with_context(writing)?;
+    file.flush().with_context(writing)
+}
+
+fn setups_help() -> String {
+    let mut help = "How the pods are set up:".to_owned();
+    for setup in SETUPS {
+        help.push_str(&format!("\n  {}: {}", setup.name, setup.about));
+    }
+    help
+}
+
+/// Requests so far.
+#[derive(Default)]
+struct Counts {
+    total: u64,
+    failed: u64,
+}
+
+impl Counts {
+    fn count(&mut self, ended: &RequestEnded) {
+        self.total += 1;
+        self.failed += u64::from(ended.outcome.symptom().is_some());
+    }
+}
+
+/// What is going on, on standard error: a bar on a terminal, nothing elsewhere.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new(duration: Duration) -> Progress {
+        let bar = if io::stderr().is_terminal() {
+            ProgressBar::new(duration.as_secs())
+        } else {
+            ProgressBar::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:30} {pos:>3}/{len} s  {msg}")
+            .expect("the template is a constant");
+        bar.set_style(style);
+        Progress { bar }
+    }
+
+    fn say(&self, what: &'static str) {
+        self.bar.set_message(what);
+    }
+
+    fn beat(&self, elapsed: Duration, counts: &Counts) {
+        self.bar.set_position(elapsed.as_secs());
+        self.bar.set_message(format!("{} requests, {} failed", counts.total, counts.failed));
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
 }

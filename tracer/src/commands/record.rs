@@ -1,14 +1,79 @@
-//! `tracer record`
+//! `tracer record`: traces this node, to a file if wanted, and says the verdict.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
 use clap::Args;
 
+use super::tracing::{self, Place};
+use super::{judging, units};
 use crate::cli::Exit;
+use crate::model::{Netns, NetnsRole, Origin};
+use crate::pipeline::Pipeline;
+use crate::sys::netns;
+use crate::sys::{clock, signals, stop::Stop, sysctl};
 
 /// Options of `tracer record`
 #[derive(Debug, Args)]
-pub struct Options {}
+pub struct Options {
+    /// A Service to trace, as the address and port in front of NAT; may be given more than once
+    #[arg(long, value_name = "ADDRESS:PORT", required = true)]
+    service: Vec<SocketAddr>,
 
-/// Runs it.
-pub fn run(_options: Options) -> anyhow::Result<Exit> {
-    anyhow::bail!("record is not built yet")
+    /// How long to trace [default: until Ctrl-C]
+    #[arg(long, value_parser = units::duration)]
+    duration: Option<Duration>,
+
+    #[command(flatten)]
+    tracing: tracing::Options,
+
+    #[command(flatten)]
+    judging: judging::Options,
+}
+
+/// Traces until the duration is over or someone interrupts, then says the verdict.
+pub fn run(options: Options) -> anyhow::Result<Exit> {
+    let stop = Stop::default();
+    signals::watch(&stop, || {}).context("catching signals")?;
+    let tracer = options.tracing.attach(&options.service)?;
+    let origin = Origin::Record { command: tracing::command_line() };
+    let header = tracing::header(origin, &tracer, options.place()?)?;
+    let mut pipeline = Pipeline::new(&header, options.tracing.create(&header)?);
+    let (sender, events) = tracing::channel();
+    let drain = tracing::drain(tracer, sender, stop.clone())?;
+    eprintln!("tracer: tracing {}; Ctrl-C ends it", services(&options.service));
+    let end = options.duration.map(|duration| clock::now() + duration);
+    tracing::pump(&events, &mut pipeline, |_| {}, |now| {
+        if end.is_some_and(|end| now >= end) {
+            stop.request();
+        }
+    });
+    drain.join().map_err(|_| anyhow::anyhow!("the tracing thread panicked"))?.context("tracing")?;
+    let (timeline, recorded) = pipeline.finish();
+    let exit = options.judging.say(&header, &timeline)?;
+    recorded.context("the verdict is of the whole run, but the trace file is cut short")?;
+    Ok(exit)
+}
+
+impl Options {
+    /// This node as seen from the namespace that tracer runs in.
+    fn place(&self) -> anyhow::Result<Place> {
+        let here = netns::Netns::current().context("asking for this network namespace")?;
+        let sysctls = sysctl::values(&here, &sysctl::OF_INTEREST)?;
+        Ok(Place {
+            services: self.service.clone(),
+            netns: vec![Netns {
+                id: here.id(),
+                name: here.name().to_owned(),
+                role: NetnsRole::ClientNode,
+            }],
+            sysctls,
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn services(services: &[SocketAddr]) -> String {
+    services.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

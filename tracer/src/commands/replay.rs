@@ -1,14 +1,27 @@
-//! `tracer replay`
+//! `tracer replay`: the verdict of a recorded trace. Needs no privileges.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
+use super::judging;
 use crate::cli::Exit;
+use crate::files::TraceReader;
+use crate::pipeline;
 
 /// Options of `tracer replay`
 #[derive(Debug, Args)]
-pub struct Options {}
+pub struct Options {
+    /// A trace that `tracer lab --record` or `tracer record` made
+    trace: PathBuf,
 
-/// Runs it.
-pub fn run(_options: Options) -> anyhow::Result<Exit> {
-    anyhow::bail!("replay is not built yet")
+    #[command(flatten)]
+    judging: judging::Options,
+}
+
+/// Reads the trace and says its verdict.
+pub fn run(options: Options) -> anyhow::Result<Exit> {
+    let mut reader = TraceReader::open(&options.trace)?;
+    let timeline = pipeline::replay(&mut reader)?;
+    options.judging.say(reader.header(), &timeline)
 }

@@ -34,29 +34,6 @@ const NODE_SYSCTLS: [(&str, &str); 5] = [
     ("net.ipv4.conf.default.rp_filter", "0"),
 ];
 
-/// The timer of an entry that has seen nothing but SYNs.
-pub(crate) const SYN_SENT_TIMEOUT: &str = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
-const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
-
-/// The conntrack sysctls that a reader of a trace may need.
-const NODE_SYSCTLS_OF_INTEREST: [&str; 15] = [
-    SYN_SENT_TIMEOUT,
-    "net.netfilter.nf_conntrack_tcp_timeout_syn_recv",
-    "net.netfilter.nf_conntrack_tcp_timeout_established",
-    "net.netfilter.nf_conntrack_tcp_timeout_fin_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_last_ack",
-    "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_close",
-    "net.netfilter.nf_conntrack_tcp_timeout_max_retrans",
-    "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged",
-    "net.netfilter.nf_conntrack_tcp_be_liberal",
-    "net.netfilter.nf_conntrack_tcp_loose",
-    "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst",
-    "net.netfilter.nf_conntrack_max",
-    PORT_RANGE,
-];
-
 /// The namespaces that stay for the life of a lab.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -93,7 +70,7 @@ impl Network {
                     sysctl::write(name, value)?;
                 }
                 if let Some(seconds) = settings.syn_sent_timeout {
-                    sysctl::write(SYN_SENT_TIMEOUT, &seconds.to_string())?;
+                    sysctl::write(sysctl::SYN_SENT_TIMEOUT, &seconds.to_string())?;
                 }
                 Ok::<_, LabError>(())
             })??;
@@ -101,7 +78,7 @@ impl Network {
         network.connect_nodes()?;
         network.connect_pod(Node(0), &client, "client", plan.client())?;
         let ports = format!("{} {}", settings.ports.start(), settings.ports.end());
-        network.client.run(|| sysctl::write(PORT_RANGE, &ports))??;
+        network.client.run(|| sysctl::write(sysctl::PORT_RANGE, &ports))??;
         Ok(network)
     }
 
@@ -189,9 +166,9 @@ impl Network {
     pub(crate) fn sysctls(&self) -> Result<Vec<model::Sysctl>, LabError> {
         let mut all = Vec::new();
         for netns in &self.nodes {
-            all.extend(read_sysctls(netns, &NODE_SYSCTLS_OF_INTEREST)?);
+            all.extend(sysctl::values(netns, &sysctl::OF_INTEREST)?);
         }
-        all.extend(read_sysctls(&self.client, &[PORT_RANGE])?);
+        all.extend(sysctl::values(&self.client, &[sysctl::PORT_RANGE])?);
         Ok(all)
     }
 }
@@ -208,12 +185,4 @@ pub(crate) fn restore(
 ) -> Result<Result<(), ToolError>, crate::sys::netns::NetnsError> {
     // `-w`: with the legacy variant another program may hold the lock on the tables.
     node.run(|| IPTABLES_RESTORE.run(&["-w", "5", "--noflush"], rules).map(drop))
-}
-
-fn read_sysctls(netns: &Netns, names: &[&str]) -> Result<Vec<model::Sysctl>, LabError> {
-    let values = netns.run(|| names.iter().filter_map(|name| Some((*name, sysctl::read(name).ok()?))).collect::<Vec<_>>())?;
-    Ok(values
-        .into_iter()
-        .map(|(name, value)| model::Sysctl { netns: netns.id(), name: name.to_owned(), value })
-        .collect())
 }

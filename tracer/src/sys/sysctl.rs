@@ -4,6 +4,34 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use super::netns::{Netns, NetnsError};
+use crate::model::Sysctl;
+
+/// The timer of a conntrack entry that has seen nothing but SYNs, in seconds.
+pub const SYN_SENT_TIMEOUT: &str = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
+
+/// The range that `connect` takes source ports from.
+pub const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
+
+/// Those of a node that a reader of a trace may need.
+pub const OF_INTEREST: [&str; 15] = [
+    SYN_SENT_TIMEOUT,
+    "net.netfilter.nf_conntrack_tcp_timeout_syn_recv",
+    "net.netfilter.nf_conntrack_tcp_timeout_established",
+    "net.netfilter.nf_conntrack_tcp_timeout_fin_wait",
+    "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
+    "net.netfilter.nf_conntrack_tcp_timeout_last_ack",
+    "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
+    "net.netfilter.nf_conntrack_tcp_timeout_close",
+    "net.netfilter.nf_conntrack_tcp_timeout_max_retrans",
+    "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged",
+    "net.netfilter.nf_conntrack_tcp_be_liberal",
+    "net.netfilter.nf_conntrack_tcp_loose",
+    "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst",
+    "net.netfilter.nf_conntrack_max",
+    PORT_RANGE,
+];
+
 /// Why a sysctl could not be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
@@ -48,6 +76,19 @@ pub fn write(name: &str, value: &str) -> Result<(), SysctlError> {
         name: name.to_owned(),
         value: value.to_owned(),
         source,
+    })
+}
+
+/// Those of a namespace that this kernel has, in the order of `names`.
+///
+/// # Errors
+/// [`NetnsError`] if the namespace can't be entered.
+pub fn values(netns: &Netns, names: &[&str]) -> Result<Vec<Sysctl>, NetnsError> {
+    netns.run(|| {
+        let known = names.iter().filter_map(|name| Some((*name, read(name).ok()?)));
+        known
+            .map(|(name, value)| Sysctl { netns: netns.id(), name: name.to_owned(), value })
+            .collect()
     })
 }
 

@@ -8,6 +8,7 @@ use crate::model::{MonoNs, NetnsRole, Symptom, TraceHeader};
 use super::exposure::Exposed;
 use super::gone::StaleEntry;
 use super::late::Rollouts;
+use super::model::{self, Input};
 
 /// The sysctl with the range of source ports.
 const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
@@ -25,24 +26,8 @@ pub struct Expected {
     pub observed: u64,
 }
 
-/// What was known when the rollout ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Known {
-    /// The stale entries: source port, and when each expires in seconds after the rollout's end.
-    pub entries: Vec<(u16, f64)>,
-    /// Connects per second.
-    pub rate: f64,
-    /// The largest number of requests that were open at once.
-    pub workers: u32,
-    /// How long a connect takes that is not answered, in seconds; 0 if there was none.
-    pub timeout: f64,
-    /// The range of source ports.
-    pub range: (u16, u16),
-    /// When "late" begins, in seconds after the rollout's end.
-    pub from: f64,
-    /// When the trace ended, likewise.
-    pub until: f64,
-}
+/// Where the simulation's random choices come from: the same trace must give the same report.
+const SEED: u64 = 1;
 
 /// What was known when the last rollout ended; none without one, or if no entry was stale then.
 pub fn known(
@@ -50,7 +35,7 @@ pub fn known(
     timeline: &Timeline,
     rollouts: &Rollouts,
     stale: &[StaleEntry<'_>],
-) -> Option<Known> {
+) -> Option<Input> {
     let end = rollouts.last_end().filter(|end| *end <= timeline.ended)?;
     let entries: Vec<(u16, f64)> = stale
         .iter()
@@ -77,26 +62,23 @@ pub fn known(
         .filter(|failure| failure.symptom == Symptom::ConnectTimeout && failure.end.time <= end)
         .map(|failure| failure.ended.total)
         .fold(Duration::ZERO, Duration::max);
-    Some(Known {
+    Some(Input {
         entries,
         rate: before.or_else(|| rate(&timeline.tally, timeline.began, end)).unwrap_or(0.0),
         workers: most.map_or(1, |(_, most)| *most),
         timeout: timeout.as_secs_f64(),
-        range: port_range(header),
+        range: port_range(header)?,
         from: rollouts.late_after.as_secs_f64(),
         until: timeline.ended.seconds_from(end),
+        seed: SEED,
     })
 }
 
 /// The model's answer beside what was observed.
-pub(super) fn expected(known: &Known, exposed: &[Exposed]) -> Option<Expected> {
+pub(super) fn expected(known: &Input, exposed: &[Exposed]) -> Expected {
+    let model::Prediction { expected, low, high } = model::predict(known);
     let observed = exposed.iter().filter(|exposed| exposed.late).count() as u64;
-    super::outside::predict(known).map(|(expected, low, high)| Expected {
-        expected,
-        low,
-        high,
-        observed,
-    })
+    Expected { expected, low, high, observed }
 }
 
 /// Connects per second between two times, from the first second with any on: none if that is shorter than
@@ -113,8 +95,8 @@ fn rate(tally: &Tally, from: MonoNs, to: MonoNs) -> Option<f64> {
     (span >= 1.0).then(|| started as f64 / span)
 }
 
-/// The client's port range, or the kernel's default where the header does not tell it.
-fn port_range(header: &TraceHeader) -> (u16, u16) {
+/// The client's port range, if the header tells it.
+fn port_range(header: &TraceHeader) -> Option<(u16, u16)> {
     let of = |role: NetnsRole| {
         let mut known = header.netns.iter().filter(move |netns| netns.role == role);
         known.find_map(|netns| header.sysctl(netns.id, PORT_RANGE))
@@ -127,5 +109,4 @@ fn port_range(header: &TraceHeader) -> (u16, u16) {
             let mut ends = value.split_whitespace().map(str::parse);
             Some((ends.next()?.ok()?, ends.next()?.ok()?))
         })
-        .unwrap_or((32768, 60999))
 }

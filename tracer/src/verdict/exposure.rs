@@ -177,6 +177,6 @@ pub(super) fn contrast(
         .sum();
     let other_failed = other_failed as u64;
     let other_ok = connects_ok.saturating_sub(stale_ok);
-    let p_value = super::outside::fisher(stale_failed, stale_ok, other_failed, other_ok);
+    let p_value = super::contrast::fisher_one_sided(stale_failed, stale_ok, other_failed, other_ok);
     Contrast { stale_failed, stale_ok, other_failed, other_ok, p_value }
 }

@@ -10,7 +10,6 @@ mod judge;
 mod late;
 pub mod model;
 mod outcome;
-mod outside;
 mod rivals;
 #[cfg(test)]
 mod tests;
@@ -103,7 +102,7 @@ pub fn assess(header: &TraceHeader, timeline: &Timeline, settings: &Settings) ->
     let hypothesis = case.reused_source_port();
     let rivals = vec![case.rival(HypothesisName::StaleRules), case.rival(HypothesisName::Dns)];
     let model = expected::known(header, timeline, &rollouts, &stale)
-        .and_then(|known| expected::expected(&known, &exposed));
+        .map(|known| expected::expected(&known, &exposed));
     Verdict { rollouts, hypothesis, rivals, findings, exposed, contrast, model }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recorder;
 use crate::lab::LabError;
-use crate::lab::network::SYN_SENT_TIMEOUT;
+use crate::sys::sysctl::SYN_SENT_TIMEOUT;
 use crate::model::MonoNs;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::stop::Stop;

@@ -1,0 +1,167 @@
+//! What `lab` and `record` share: the tracer on a thread of its own, the way of its events to the
+//! pipeline, and the trace's header.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use nix::sys::utsname::uname;
+
+use super::units;
+use crate::files::{Existing, FileError, TraceWriter};
+use crate::kernel::{self, KernelError, Tracer};
+use crate::model::{Event, MonoNs, Netns, Origin, Sysctl, TraceHeader};
+use crate::pipeline::Pipeline;
+use crate::sys::{clock, stop::Stop};
+
+/// How long the tracer's thread waits for records before it looks whether it should stop.
+const DRAIN_WAIT: Duration = Duration::from_millis(50);
+
+/// Events between the sources and the pipeline. A source that finds it full waits; the ring buffer then
+/// fills, and what it loses is counted there.
+const CHANNEL_EVENTS: usize = 1 << 16;
+
+/// Options of a live trace.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Record the trace to this file, for `tracer replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Replace the trace file if it exists
+    #[arg(long, requires = "record")]
+    pub force: bool,
+
+    /// The size of the ring buffer between the kernel and tracer: a power of two and a multiple of the
+    /// page size
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::bytes)]
+    pub ring_size: u32,
+
+    /// Print the diagnostics of the BPF programs themselves to standard error
+    #[arg(long)]
+    pub bpf_log: bool,
+}
+
+impl Options {
+    /// Attaches the BPF programs for these Services.
+    pub fn attach(&self, services: &[SocketAddr]) -> Result<Tracer, KernelError> {
+        Tracer::attach(&kernel::Settings {
+            services: services.to_vec(),
+            netns: Vec::new(),
+            ring_bytes: self.ring_size,
+            program_log: self.bpf_log,
+        })
+    }
+
+    /// Makes the trace file, if one is wanted.
+    pub fn create(&self, header: &TraceHeader) -> Result<Option<TraceWriter>, FileError> {
+        let existing = if self.force { Existing::Replace } else { Existing::Keep };
+        self.record.as_ref().map(|path| TraceWriter::create(path, header, existing)).transpose()
+    }
+}
+
+/// What a header says of the place that is traced.
+#[derive(Debug, Default)]
+pub struct Place {
+    /// The Services of interest.
+    pub services: Vec<SocketAddr>,
+    /// The namespaces known by name.
+    pub netns: Vec<Netns>,
+    /// The sysctls that matter.
+    pub sysctls: Vec<Sysctl>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// The header of a trace that begins now.
+pub fn header(origin: Origin, tracer: &Tracer, place: Place) -> anyhow::Result<TraceHeader> {
+    let machine = uname().context("asking for this machine's name")?;
+    let text = |part: &OsStr| part.to_string_lossy().into_owned();
+    let anchor = clock::anchor();
+    let mut notes = tracer.notes();
+    notes.extend(place.notes);
+    Ok(TraceHeader {
+        tracer: env!("CARGO_PKG_VERSION").to_owned(),
+        origin,
+        kernel: format!("{} {}", text(machine.release()), text(machine.machine())),
+        node: text(machine.nodename()),
+        hz: tracer.hz(),
+        began: anchor.mono,
+        anchor,
+        hooks: tracer.hooks(),
+        netns: place.netns,
+        sysctls: place.sysctls,
+        services: place.services,
+        drop_reasons: tracer.drop_reasons(),
+        notes,
+    })
+}
+
+/// The command line as it was typed, for the header.
+pub fn command_line() -> String {
+    std::env::args_os()
+        .enumerate()
+        .map(|(nth, argument)| match nth {
+            0 => "tracer".to_owned(),
+            _ => argument.to_string_lossy().into_owned(),
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// A bounded way for events from the sources to the pipeline.
+pub fn channel() -> (SyncSender<Event>, Receiver<Event>) {
+    mpsc::sync_channel(CHANNEL_EVENTS)
+}
+
+/// Starts the thread that drains the tracer into the channel until `stop`, and once more after it.
+/// The tracer is detached when the thread ends.
+pub fn drain(
+    mut tracer: Tracer,
+    events: SyncSender<Event>,
+    stop: Stop,
+) -> anyhow::Result<JoinHandle<Result<(), KernelError>>> {
+    thread::Builder::new()
+        .name("drain".to_owned())
+        .spawn(move || {
+            // The receiver outlives this thread; if it is gone, so is the wish for events.
+            let mut sink = |event| drop(events.send(event));
+            while !stop.is_requested() {
+                tracer.drain(DRAIN_WAIT, &mut sink)?;
+            }
+            tracer.drain(Duration::ZERO, &mut sink)
+        })
+        .context("starting the thread that reads the ring buffer")
+}
+
+/// Moves events from the channel to the pipeline until every sender is gone. `beat` is called about every
+/// 50 ms, and `see` for each event on its way.
+pub fn pump(
+    events: &Receiver<Event>,
+    pipeline: &mut Pipeline,
+    mut see: impl FnMut(&Event),
+    mut beat: impl FnMut(MonoNs),
+) {
+    let mut next_beat = MonoNs(0);
+    loop {
+        match events.recv_timeout(DRAIN_WAIT) {
+            Ok(event) => {
+                see(&event);
+                pipeline.accept(event);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = clock::now();
+        if now >= next_beat {
+            pipeline.tick(now);
+            beat(now);
+            next_beat = now + DRAIN_WAIT;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Durations, moments and sizes as people type them.
+
+use std::time::Duration;
+
+use crate::model::{MonoNs, TraceHeader};
+
+/// `170s`, `500ms`, `2m`, or plain seconds: `170`, `0.5`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds)
+            .map_err(|_| "a duration is zero or more seconds, such as 5s or 500ms".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 5s, 500ms or 2m"))
+}
+
+/// A moment: on the wall clock, or counted from the trace's beginning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// Unix seconds.
+    Unix(f64),
+    /// Seconds since the trace began.
+    SinceBegan(f64),
+}
+
+impl Moment {
+    /// The moment on a trace's clock; none if that is before the clock began.
+    pub fn on(self, header: &TraceHeader) -> Option<MonoNs> {
+        let ns = match self {
+            Moment::SinceBegan(seconds) => header.began.0 as f64 + seconds * 1e9,
+            Moment::Unix(seconds) => {
+                header.anchor.mono.0 as f64 + (seconds * 1e9 - header.anchor.wall.0 as f64)
+            }
+        };
+        (ns >= 0.0).then_some(MonoNs(ns as u64))
+    }
+}
+
+/// `1796091210.5` is Unix time, `+5.5` counts from the trace's beginning.
+pub fn moment(text: &str) -> Result<Moment, String> {
+    let wrong = || {
+        "write it as Unix seconds (1796091210.5) or as +SECONDS since the trace began (+5)".to_owned()
+    };
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if !seconds.is_finite() || seconds < 0.0 {
+        return Err(wrong());
+    }
+    Ok(if text.starts_with('+') { Moment::SinceBegan(seconds) } else { Moment::Unix(seconds) })
+}
+
+/// Bytes, with `K`, `M` or `G` for powers of 1024: `65536`, `64K`, `16M`.
+pub fn bytes(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&text[..at], 1 << 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
+        _ => (text, 1u32),
+    };
+    digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|count| count.checked_mul(unit))
+        .ok_or_else(|| "write a size below 4 GiB like 65536, 64K or 16M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_or_are_seconds() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "-1", "nan", "inf", "5 parsecs", "1e300"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_powers_of_1024() {
+        assert_eq!(bytes("64K"), Ok(65536));
+        assert_eq!(bytes("16M"), Ok(16 << 20));
+        for wrong in ["", "K", "4G", "-1", "1.5M", "ä"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_are_on_one_of_two_scales() {
+        assert_eq!(moment("+5"), Ok(Moment::SinceBegan(5.0)));
+        assert_eq!(moment("1796091210.5"), Ok(Moment::Unix(1796091210.5)));
+        for wrong in ["", "-5", "noon", "nan", "inf"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+}
