@@ -39,6 +39,8 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     pub(super) connect: Option<Duration>,
     pub(super) pod: Option<String>,
+    /// Whether it failed before anything could be sent, so that asking again at once would be a tight loop.
+    pub(super) unsent: bool,
     /// When its outcome was known.
     pub(super) ended: MonoNs,
     /// The connection, where the answer was complete and the client has not closed it.
@@ -77,10 +79,11 @@ impl Question {
             outcome: Outcome::Answered { status: 0 },
             connect: None,
             pod: None,
+            unsent: false,
             ended: started,
             open: None,
         };
-        answer.outcome = match self.connect(&mut answer.source, deadline).await {
+        answer.outcome = match self.connect(&mut answer, deadline).await {
             Ok(stream) => {
                 answer.connect = Some(clock::now().since(started));
                 match self.exchange(stream, &mut answer, deadline).await {
@@ -100,11 +103,8 @@ impl Question {
     }
 
     /// Makes a socket and connects it. The source is known as soon as connect() has been called.
-    async fn connect(
-        &self,
-        source: &mut Option<SocketAddr>,
-        deadline: Instant,
-    ) -> Result<TcpStream, Failure> {
+    async fn connect(&self, answer: &mut Answer, deadline: Instant) -> Result<TcpStream, Failure> {
+        answer.unsent = true;
         let socket =
             Socket::new(self.domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
                 .map_err(Failure::local)?;
@@ -114,7 +114,7 @@ impl Question {
             other => other,
         };
         // Asked now, since a socket whose connect has failed and was closed can't be asked any more.
-        *source = socket
+        answer.source = socket
             .local_addr()
             .ok()
             .and_then(|address| address.as_socket())
@@ -122,6 +122,7 @@ impl Question {
             .map(as_in_events);
         connecting.map_err(Failure::connecting)?;
         let stream = TcpStream::from_std(socket.into()).map_err(Failure::local)?;
+        answer.unsent = false;
         match timeout_at(deadline, stream.writable()).await {
             Err(_elapsed) => return Err(Failure::of(Symptom::ConnectTimeout)),
             Ok(ready) => ready.map_err(Failure::connecting)?,
