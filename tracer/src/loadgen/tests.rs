@@ -316,6 +316,42 @@ fn without_a_route_it_is_unreachable() {
 }
 
 #[test]
+fn a_neighbour_that_is_not_there_is_unreachable_and_the_source_port_is_known() {
+    in_own_network(|| {
+        ip("link add near type veth peer name far");
+        ip("link set near up");
+        ip("link set far up");
+        ip("addr add 10.9.0.1/24 dev near");
+        // One question for its hardware address, 10 ms of patience.
+        for (limit, value) in [("mcast_solicit", "1"), ("retrans_time_ms", "10")] {
+            fs::write(format!("/proc/sys/net/ipv4/neigh/near/{limit}"), value).unwrap();
+        }
+        let target = (Ipv4Addr::new(10, 9, 0, 2), 80).into();
+        let (ended, _) =
+            ask(&ClientSettings { timeout: Duration::from_secs(20), ..settings(target) });
+        assert_eq!(ended.outcome, failed(Symptom::Unreachable, Some(Errno::EHOSTUNREACH), None));
+        assert_eq!(ended.source.map(|source| source.ip()), Some(Ipv4Addr::new(10, 9, 0, 1).into()));
+        assert!(ended.source.is_some_and(|source| source.port() != 0));
+    });
+}
+
+#[test]
+fn silence_of_a_neighbour_is_a_connect_timeout_and_the_source_port_is_known() {
+    in_own_network(|| {
+        ip("link add near type veth peer name far");
+        ip("link set near up");
+        ip("link set far up");
+        ip("addr add fd09::1/64 dev near nodad");
+        ip("neigh add fd09::2 lladdr 02:00:00:00:00:02 dev near");
+        let target = "[fd09::2]:80".parse().unwrap();
+        let (ended, _) = ask(&settings(target));
+        assert_eq!(ended.outcome, failed(Symptom::ConnectTimeout, None, None));
+        assert_eq!(ended.source.map(|source| source.ip().to_string()).as_deref(), Some("fd09::1"));
+        assert!(ended.source.is_some_and(|source| source.port() != 0));
+    });
+}
+
+#[test]
 fn without_a_free_port_it_is_local_and_no_tight_loop() {
     in_own_network(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -371,14 +407,18 @@ fn in_own_network(test: impl FnOnce() + Send + 'static) {
             eprintln!("left out: cannot make a network namespace: {error}");
             return;
         }
-        // A child of this thread is in this thread's namespace.
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(up.is_ok_and(|up| up.success()), "needs iproute2");
+        ip("link set lo up");
         test();
     });
     if let Err(panic) = test.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Runs iproute2 in the calling thread's network namespace, in which its children are as well.
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status();
+    assert!(status.is_ok_and(|status| status.success()), "ip {arguments} (needs iproute2)");
 }
 
 /// TCP_TIME_WAIT (include/net/tcp_states.h), as /proc/net/tcp has it.
