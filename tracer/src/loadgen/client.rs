@@ -89,7 +89,8 @@ pub fn run(
         let run = Arc::new(Run {
             question: Question::new(settings.target, settings.timeout, app),
             stop: stop.clone(),
-            end: settings.duration.map(|duration| Instant::now() + duration),
+            // A time that the clock can't hold does not come.
+            end: settings.duration.and_then(|duration| Instant::now().checked_add(duration)),
             next_id: AtomicU64::new(0),
         });
         let mut workers = JoinSet::new();

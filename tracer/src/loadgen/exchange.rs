@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -21,6 +21,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{APP_HEADER, POD_HEADER};
 use crate::model::{MonoNs, Outcome, Symptom};
 use crate::sys::clock;
+
+/// No request waits longer: a time so far away that clocks can't hold it is no reason to panic.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What every request of a run has in common.
 pub(super) struct Question {
@@ -63,7 +66,7 @@ impl Question {
             address: SockAddr::from(target),
             domain: Domain::for_address(target),
             host,
-            timeout,
+            timeout: timeout.min(LONGEST),
             app,
         }
     }
@@ -145,13 +148,12 @@ impl Question {
             let (mut sender, connection) =
                 http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
             let exchange = async {
-                let response = sender.send_request(self.request()).await?;
+                let (head, body) = sender.send_request(self.request()).await?.into_parts();
                 // Without its sender the connection ends with this answer, whatever the server would like.
                 drop(sender);
-                status = Some(response.status().as_u16());
-                let (head, body) = (response.headers().clone(), response);
+                status = Some(head.status.as_u16());
                 drain(body).await?;
-                Ok::<HeaderMap, hyper::Error>(head)
+                Ok::<HeaderMap, hyper::Error>(head.headers)
             };
             // Not shut down: that would be the client's FIN.
             let (head, parts) = tokio::join!(exchange, connection.without_shutdown());
@@ -215,8 +217,8 @@ fn as_in_events(address: SocketAddr) -> SocketAddr {
 }
 
 /// Reads the body to its end and keeps nothing of it.
-async fn drain(mut response: Response<Incoming>) -> Result<(), hyper::Error> {
-    while let Some(frame) = response.frame().await {
+async fn drain(mut body: Incoming) -> Result<(), hyper::Error> {
+    while let Some(frame) = body.frame().await {
         frame?;
     }
     Ok(())
