@@ -230,14 +230,12 @@ impl Summary {
                 *self.symptoms.entry(symptom).or_default() += 1;
             }
         }
-        match &ended.pod {
-            Some(pod) => match self.pods.get_mut(pod) {
+        if let Some(pod) = &ended.pod {
+            // Few pods, many answers: no copy of a name that is there.
+            match self.pods.get_mut(pod) {
                 Some(count) => *count += 1,
-                None => {
-                    self.pods.insert(pod.clone(), 1);
-                }
-            },
-            None => {}
+                None => _ = self.pods.insert(pod.clone(), 1),
+            }
         }
     }
 

@@ -12,15 +12,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::exchange::{Question, closed_by_server};
-use crate::model::{
-    Event, EventKind, MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Symptom,
-};
+use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted, Reuse};
 use crate::sys::clock;
 use crate::sys::stop::Stop;
 
-/// Pause of a worker whose request could not even be sent: such errors come back at once, and asking again
-/// without a pause would be a tight loop.
-const LOCAL_PAUSE: Duration = Duration::from_millis(10);
+/// Pause of a worker whose request could not even be sent: no port, no descriptor, no route. Such errors come
+/// back at once, without waiting for anything; asking again without a pause would be a tight loop in which no
+/// other task of this thread ever runs.
+const UNSENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Events handed to the sink in one go.
 const BATCH: usize = 256;
@@ -90,7 +89,8 @@ pub fn run(
         let run = Arc::new(Run {
             question: Question::new(settings.target, settings.timeout, app),
             stop: stop.clone(),
-            end: settings.duration.map(|duration| Instant::now() + duration),
+            // A time that the clock can't hold does not come.
+            end: settings.duration.and_then(|duration| Instant::now().checked_add(duration)),
             next_id: AtomicU64::new(0),
         });
         let mut workers = JoinSet::new();
@@ -138,13 +138,12 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
         let started = clock::now();
         tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker, target }));
         let answer = question.ask(started, deadline).await;
-        let outcome = answer.outcome;
         let ended = RequestEnded {
             id,
             source: answer.source,
             target,
             reuse: Reuse::Fresh,
-            outcome,
+            outcome: answer.outcome,
             connect: answer.connect,
             total: answer.ended.since(started),
             pod: answer.pod,
@@ -157,8 +156,8 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
                 closes.client += 1;
             }
         }
-        if let Outcome::Failed { symptom: Symptom::Local, .. } = outcome {
-            sleep(LOCAL_PAUSE).await;
+        if answer.unsent {
+            sleep(UNSENT_PAUSE).await;
         }
     }
     closes

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -21,6 +21,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{APP_HEADER, POD_HEADER};
 use crate::model::{MonoNs, Outcome, Symptom};
 use crate::sys::clock;
+
+/// No request waits longer: a time so far away that clocks can't hold it is no reason to panic.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What every request of a run has in common.
 pub(super) struct Question {
@@ -39,6 +42,8 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     pub(super) connect: Option<Duration>,
     pub(super) pod: Option<String>,
+    /// Whether it failed before anything could be sent, so that asking again at once would be a tight loop.
+    pub(super) unsent: bool,
     /// When its outcome was known.
     pub(super) ended: MonoNs,
     /// The connection, where the answer was complete and the client has not closed it.
@@ -61,7 +66,7 @@ impl Question {
             address: SockAddr::from(target),
             domain: Domain::for_address(target),
             host,
-            timeout,
+            timeout: timeout.min(LONGEST),
             app,
         }
     }
@@ -77,10 +82,11 @@ impl Question {
             outcome: Outcome::Answered { status: 0 },
             connect: None,
             pod: None,
+            unsent: false,
             ended: started,
             open: None,
         };
-        answer.outcome = match self.connect(&mut answer.source, deadline).await {
+        answer.outcome = match self.connect(&mut answer, deadline).await {
             Ok(stream) => {
                 answer.connect = Some(clock::now().since(started));
                 match self.exchange(stream, &mut answer, deadline).await {
@@ -100,11 +106,8 @@ impl Question {
     }
 
     /// Makes a socket and connects it. The source is known as soon as connect() has been called.
-    async fn connect(
-        &self,
-        source: &mut Option<SocketAddr>,
-        deadline: Instant,
-    ) -> Result<TcpStream, Failure> {
+    async fn connect(&self, answer: &mut Answer, deadline: Instant) -> Result<TcpStream, Failure> {
+        answer.unsent = true;
         let socket =
             Socket::new(self.domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
                 .map_err(Failure::local)?;
@@ -114,7 +117,7 @@ impl Question {
             other => other,
         };
         // Asked now, since a socket whose connect has failed and was closed can't be asked any more.
-        *source = socket
+        answer.source = socket
             .local_addr()
             .ok()
             .and_then(|address| address.as_socket())
@@ -122,6 +125,7 @@ impl Question {
             .map(as_in_events);
         connecting.map_err(Failure::connecting)?;
         let stream = TcpStream::from_std(socket.into()).map_err(Failure::local)?;
+        answer.unsent = false;
         match timeout_at(deadline, stream.writable()).await {
             Err(_elapsed) => return Err(Failure::of(Symptom::ConnectTimeout)),
             Ok(ready) => ready.map_err(Failure::connecting)?,
@@ -144,13 +148,12 @@ impl Question {
             let (mut sender, connection) =
                 http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
             let exchange = async {
-                let response = sender.send_request(self.request()).await?;
+                let (head, body) = sender.send_request(self.request()).await?.into_parts();
                 // Without its sender the connection ends with this answer, whatever the server would like.
                 drop(sender);
-                status = Some(response.status().as_u16());
-                let (head, body) = (response.headers().clone(), response);
+                status = Some(head.status.as_u16());
                 drain(body).await?;
-                Ok::<HeaderMap, hyper::Error>(head)
+                Ok::<HeaderMap, hyper::Error>(head.headers)
             };
             // Not shut down: that would be the client's FIN.
             let (head, parts) = tokio::join!(exchange, connection.without_shutdown());
@@ -214,8 +217,8 @@ fn as_in_events(address: SocketAddr) -> SocketAddr {
 }
 
 /// Reads the body to its end and keeps nothing of it.
-async fn drain(mut response: Response<Incoming>) -> Result<(), hyper::Error> {
-    while let Some(frame) = response.frame().await {
+async fn drain(mut body: Incoming) -> Result<(), hyper::Error> {
+    while let Some(frame) = body.frame().await {
         frame?;
     }
     Ok(())

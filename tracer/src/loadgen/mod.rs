@@ -14,3 +14,6 @@ pub const APP_HEADER: &str = "x-app";
 
 /// Response header: the pod that answered.
 pub const POD_HEADER: &str = "x-pod";
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use crate::model::{Event, EventKind, LossSource, MonoNs};
 
 /// What [`Decoder::step`] has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always an event")]
 pub enum Step {
     /// The next event.
     Event(Event),

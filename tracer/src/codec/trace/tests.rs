@@ -300,6 +300,29 @@ proptest! {
         prop_assert_eq!(decode_in(&bytes, chunk).unwrap(), (header(), events));
     }
 
+    /// Bytes cut out, put in or changed at any place behind the header.
+    #[test]
+    fn no_damage_goes_unnoticed_or_makes_events_up(
+        place in any::<proptest::sample::Index>(),
+        cut in 0..400_usize,
+        paste in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let events = realistic(4, 12, Duration::from_millis(6));
+        let whole = encode(&events, 10);
+        let first = heads(&whole)[0];
+        let start = first + place.index(whole.len() - first);
+        let mut bytes = whole.clone();
+        bytes.splice(start..whole.len().min(start + cut), paste);
+        prop_assume!(bytes != whole);
+        let read = decode(&bytes);
+        prop_assert!(read.iter().any(is_damage));
+        let mut original = events.iter();
+        prop_assert!(read
+            .iter()
+            .filter(|event| !is_damage(event))
+            .all(|event| original.any(|original| original == event)));
+    }
+
     #[test]
     fn arbitrary_bytes_are_never_a_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..2_000),

@@ -1,0 +1,238 @@
+//! `tracer serve` and `tracer load` as processes.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{self, Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const TRACER: &str = env!("CARGO_BIN_EXE_tracer");
+
+/// Longer than anything here takes, so that a test ends also where it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A loopback address of this call's own: no other test and no client's source port can be in its way.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = process::id().to_be_bytes();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    (Ipv4Addr::new(127, high | 1, low, next), 8080).into()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The arguments of a demo app that listens at once.
+fn serve_args(listen: SocketAddr) -> [String; 9] {
+    let listen = listen.to_string();
+    ["serve", "--listen", &listen, "--app", "web", "--pod", "web-a", "--start-delay", "0s"]
+        .map(str::to_owned)
+}
+
+/// A process that is killed at the end of the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32)
+    }
+
+    /// The exit status, once it ended.
+    fn code(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("it goes on running", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+fn serve(listen: SocketAddr) -> Running {
+    let server = Running(Command::new(TRACER).args(serve_args(listen)).spawn().unwrap());
+    wait_until("it does not listen", || TcpStream::connect(listen).is_ok());
+    server
+}
+
+fn load(args: &[&str]) -> Output {
+    Command::new(TRACER).arg("load").args(args).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn the_demo_app_ends_at_once_when_asked() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut server = serve(free_address());
+        kill(server.pid(), signal).unwrap();
+        assert_eq!(server.code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn the_demo_app_ends_on_sigterm_also_while_it_does_not_listen_yet() {
+    let mut args = serve_args(free_address());
+    args[8] = "1h".to_owned();
+    let mut server = Running(Command::new(TRACER).args(args).spawn().unwrap());
+    // SIGTERM is caught (bit 14 of SigCgt, proc_pid_status(5)) as soon as the handler is there.
+    let status = format!("/proc/{}/status", server.pid());
+    wait_until("no handler", || catches_sigterm(&status));
+    kill(server.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(server.code(), Some(0));
+}
+
+fn catches_sigterm(status: &str) -> bool {
+    fs::read_to_string(status)
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 << (Signal::SIGTERM as u32 - 1) != 0)
+}
+
+#[test]
+fn the_demo_app_ends_on_sigterm_as_pid_1() {
+    let listen = free_address();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--kill-child", TRACER]).args(serve_args(listen));
+    let mut unshare = Running(unshare.stderr(Stdio::piped()).spawn().unwrap());
+    let child = format!("/proc/{0}/task/{0}/children", unshare.pid());
+    let mut refused = false;
+    wait_until("it does not listen", || {
+        refused = unshare.0.try_wait().unwrap().is_some();
+        refused || TcpStream::connect(listen).is_ok()
+    });
+    if refused {
+        eprintln!("left out: cannot make a PID namespace");
+        return;
+    }
+    let server: i32 = fs::read_to_string(child).unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(server), Signal::SIGTERM).unwrap();
+    assert_eq!(unshare.code(), Some(0));
+}
+
+#[test]
+fn the_demo_app_dies_with_its_parent() {
+    let listen = free_address();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$@\" --die-with-parent & echo $!; wait", "sh", TRACER]);
+    let shell = shell.args(serve_args(listen)).stdout(Stdio::piped()).spawn().unwrap();
+    let mut shell = Running(shell);
+    let mut server = String::new();
+    BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut server).unwrap();
+    let server = Pid::from_raw(server.trim().parse().unwrap());
+    wait_until("it does not listen", || TcpStream::connect(listen).is_ok());
+    shell.0.kill().unwrap();
+    // Gone, or not yet waited for by whoever inherited it.
+    wait_until("it outlives its parent", || match kill(server, None) {
+        Err(error) => error == Errno::ESRCH,
+        Ok(()) => fs::read_to_string(format!("/proc/{server}/stat")).map_or(true, |stat| {
+            stat.rsplit_once(") ").is_some_and(|(_, end)| end.starts_with('Z'))
+        }),
+    });
+}
+
+#[test]
+fn a_taken_address_is_one_line() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let listen = taken.local_addr().unwrap();
+    let output = Command::new(TRACER).args(serve_args(listen)).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        format!("tracer: cannot listen on {listen}: Address already in use (os error 98)\n")
+    );
+}
+
+#[test]
+fn the_log_has_a_row_for_each_request_of_the_summary_and_is_private() {
+    let listen = free_address();
+    let _server = serve(listen);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, rows_before) in [("log.csv", 1), ("log.jsonl", 0)] {
+        let log = folder.path().join(name);
+        let output = load(&[
+            &listen.to_string(),
+            "--app=web",
+            "--duration=300ms",
+            "--format=json",
+            "--log",
+            log.to_str().unwrap(),
+        ]);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let requests = summary["requests"].as_u64().unwrap();
+        assert!(requests >= 10, "each of 10 workers asked at least once");
+        assert_eq!(summary["answered"], requests);
+        assert_eq!(summary["pods"]["web-a"], requests);
+        assert_eq!(summary["closed_by"]["server"], requests);
+        let rows = fs::read_to_string(&log).unwrap().lines().count() as u64;
+        assert_eq!(rows, requests + rows_before);
+        assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_the_run_with_one_line() {
+    let listen = free_address();
+    let _server = serve(listen);
+    let target = listen.to_string();
+    let output = load(&[&target, "--duration=1h", "--log=/dev/full", "--log-format=csv"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "tracer: writing the log /dev/full: No space left on device (os error 28)\n"
+    );
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_log_of_unknown_format_is_refused_before_anything_is_asked() {
+    let output = load(&["127.0.0.1:1", "--log=requests.txt"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "tracer: requests.txt ends neither in .csv nor in .jsonl; give --log-format\n"
+    );
+    assert!(!Path::new("requests.txt").exists());
+}
+
+#[test]
+fn ctrl_c_ends_the_load_with_its_summary() {
+    let listen = free_address();
+    let _server = serve(listen);
+    let mut client = Command::new(TRACER);
+    client.args(["load", &listen.to_string(), "--log=/dev/stderr", "--log-format=csv"]);
+    let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = Running(client);
+    // Rows come in pieces; the first one says that requests are being made.
+    let mut rows = BufReader::new(client.0.stderr.take().unwrap()).lines();
+    assert!(rows.next().unwrap().unwrap().starts_with("id,worker,"));
+    kill(client.pid(), Signal::SIGINT).unwrap();
+    assert!(rows.all(|row| row.unwrap().contains(",answered,")));
+    assert_eq!(client.code(), Some(0));
+    let summary = std::io::read_to_string(client.0.stdout.take().unwrap()).unwrap();
+    assert!(summary.contains(" answered, 0 failed\n"), "{summary}");
+}
