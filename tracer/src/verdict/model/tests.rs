@@ -150,7 +150,7 @@ fn the_interval_holds_for_simulated_rollouts() {
     for seed in 0..200 {
         let truth = clients[seed as usize % clients.len()];
         let (entries, met) = truth.play(window, seed);
-        let predicted = predict_by(&truth.input(entries, window, seed + 1_000), 120);
+        let predicted = predict_by(&truth.input(entries, window, seed + 1_000), 80);
         all += 1;
         held += u32::from((predicted.low..=predicted.high).contains(&f64::from(met)));
         deviation += f64::from(met) - predicted.expected;
