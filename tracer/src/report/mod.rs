@@ -1,6 +1,10 @@
 //! What is said: the report as plain values ([`Report`]), and its forms (terminal, JSON).
 //! Deliberately absent: judging. Every number here was decided in `correlate` or `verdict`.
 
+#[cfg(test)]
+mod fixture;
+pub mod json;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
