@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod fixture;
 pub mod json;
+pub mod terminal;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
