@@ -1,8 +1,13 @@
 //! What is said: the report as plain values ([`Report`]), and its forms (terminal, JSON).
 //! Deliberately absent: judging. Every number here was decided in `correlate` or `verdict`.
 
+#[cfg(test)]
+mod fixture;
+pub mod json;
 pub mod story;
+pub mod terminal;
 pub mod view;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

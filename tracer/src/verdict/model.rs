@@ -34,7 +34,8 @@ const LONGEST_STEP: u32 = 8;
 /// What was known when the rollout ended. Times are seconds from then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
-    /// The source port of each stale entry, and when it expires.
+    /// The source port of each stale entry, and when it expires. Pods can die after the rollout is complete:
+    /// entries made until `from` belong here too.
     pub entries: Vec<(u16, f64)>,
     /// Connects a second while no worker is blocked. (The average over a time with blocked workers is
     /// lower, and the blocking would then be counted twice.)
