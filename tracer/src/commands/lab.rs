@@ -44,7 +44,7 @@ pub struct Options {
     setup: Setup,
 
     /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
-    #[arg(long, value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
 
     /// Show the same within a minute: a shorter SYN_SENT timer and port range inside the lab
@@ -56,7 +56,7 @@ pub struct Options {
     workers: u32,
 
     /// The client's timeout for a request
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::positive)]
     timeout: Duration,
 
     /// Where the random choices come from [default: another one each time, printed]

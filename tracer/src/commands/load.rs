@@ -12,12 +12,13 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 
+use super::units;
 use crate::cli::Exit;
 use crate::codec::requests::{LogFormat, LogWriter};
 use crate::loadgen::client::{self, ClientSettings, Closes};
 use crate::model::{Event, EventKind, Outcome, Symptom};
 use crate::sys::clock;
-use crate::sys::stop::Stop;
+use crate::sys::{signals, stop::Stop};
 
 /// Options of `tracer load`
 #[derive(Debug, Args)]
@@ -32,10 +33,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=65_535))]
     workers: u32,
     /// How long a request may take, connect and answer together
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::positive)]
     timeout: Duration,
     /// How long requests are started [default: until Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     duration: Option<Duration>,
     /// The app that must answer; an answer of another one is a failure
     #[arg(long, value_name = "NAME")]
@@ -87,7 +88,8 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
         duration: options.duration,
         app: options.app,
     };
-    let stop = Stop::on_signals().context("handling signals")?;
+    let stop = Stop::default();
+    signals::watch(&stop, || {}).context("catching signals")?;
     let began = clock::now();
     let mut summary = Summary::default();
     let mut failed_log = None;
@@ -114,14 +116,6 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     }
     .context("writing the summary")?;
     Ok(Exit::Done)
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(duration) if duration.is_zero() => Err("must be more than 0".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 fn log_format(path: &Path, asked: Option<LogFormatName>) -> anyhow::Result<LogFormat> {

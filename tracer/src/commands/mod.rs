@@ -1,11 +1,11 @@
 //! One module a subcommand: its options and its `run`. Here the rooms are put together.
 
 pub mod doctor;
-pub(crate) mod judging;
+pub mod judging;
 pub mod lab;
 pub mod load;
 pub mod record;
 pub mod replay;
 pub mod serve;
-pub(crate) mod tracing;
-pub(crate) mod units;
+pub mod tracing;
+pub mod units;

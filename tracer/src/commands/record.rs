@@ -22,7 +22,7 @@ pub struct Options {
     service: Vec<SocketAddr>,
 
     /// How long to trace [default: until Ctrl-C]
-    #[arg(long, value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
 
     #[command(flatten)]

@@ -10,6 +10,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
+use super::units;
 use crate::cli::Exit;
 use crate::loadgen::server::{self, ServerSettings};
 
@@ -26,10 +27,10 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pod: Option<String>,
     /// How long a request takes
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = units::duration)]
     delay: Duration,
     /// How long after its start it listens
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = units::duration)]
     start_delay: Duration,
     /// Keep connections open for more requests (else it closes after each answer)
     #[arg(long)]

@@ -13,6 +13,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 5s, 500ms or 2m"))
 }
 
+/// A [`duration`] of more than zero.
+pub fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be more than 0".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
 /// A moment: on the wall clock, or counted from the trace's beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment {

@@ -1,27 +1,15 @@
 //! The wish to stop: set by SIGINT, SIGTERM or by code, asked by everything that waits.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// A flag that all threads of a command share. Cheap to clone, never unset.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that SIGINT and SIGTERM set from now on, in this whole process. Call it once, early.
-    pub fn on_signals() -> io::Result<Stop> {
-        let stop = Stop::default();
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
-        }
-        Ok(stop)
-    }
-
     /// Asks everyone to stop.
     pub fn request(&self) {
         self.0.store(true, Ordering::Release);
