@@ -14,7 +14,9 @@ use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Socket, Type};
 use tracer::lab::truth::{ClientEnd, ClientRow, Judged, judge};
 use tracer::lab::{Lab, LabError, LabSettings, SETUPS};
-use tracer::model::{ClusterEvent, Event, EventKind, MonoNs, NetnsRole, PodChange, RolloutChange, Symptom};
+use tracer::model::{
+    ClusterEvent, Event, EventKind, MonoNs, NetnsRole, PodChange, RolloutChange, Symptom,
+};
 use tracer::sys::clock;
 use tracer::sys::netns;
 use tracer::sys::owner::OwnerError;
@@ -34,7 +36,8 @@ fn is_left_out(name: &str) -> bool {
 
 fn settings() -> LabSettings {
     let program = std::env::var_os("TRACER_TEST_POD");
-    let program = program.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_tracer")), PathBuf::from);
+    let program =
+        program.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_tracer")), PathBuf::from);
     LabSettings { program, pod_start_delay: Duration::from_millis(300), ..LabSettings::default() }
 }
 
@@ -48,7 +51,8 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn host() -> String {
     let rules = output("iptables-save", &[]);
     let rules = rules.lines().filter(|line| !line.starts_with(['#', ':'])).collect::<Vec<_>>();
-    let sysctl = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
+    let sysctl =
+        |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
     [
         rules.join("\n"),
         ours(&output("ip", &["route"])),
@@ -74,7 +78,10 @@ fn names_of(index: u8) -> Vec<String> {
 }
 
 fn processes_of(index: u8) -> Vec<i32> {
-    names_of(index).iter().flat_map(|name| netns::processes(name).expect("the name is there")).collect()
+    names_of(index)
+        .iter()
+        .flat_map(|name| netns::processes(name).expect("the name is there"))
+        .collect()
 }
 
 /// One request from the client's pod; the answer's body.
@@ -113,7 +120,10 @@ fn a_lab_serves_and_leaves_the_machine_as_it_was() {
         found.map(|sysctl| sysctl.value.clone()).expect("it was read")
     };
     assert_eq!(value(client_node.id, "net.netfilter.nf_conntrack_tcp_timeout_syn_sent"), "20");
-    assert_eq!(value(client_node.id, "net.netfilter.nf_conntrack_tcp_timeout_established"), "86400");
+    assert_eq!(
+        value(client_node.id, "net.netfilter.nf_conntrack_tcp_timeout_established"),
+        "86400"
+    );
     assert_eq!(value(client.id, "net.ipv4.ip_local_port_range"), "32768 36863");
 
     lab.teardown().expect("a lab can be taken down");
@@ -134,7 +144,8 @@ fn a_pod_is_alone_in_its_pid_namespace_and_the_panicking_owner_takes_it_along() 
     let pods = processes_of(index);
     for pid in &pods {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-        let numbers = status.lines().find(|line| line.starts_with("NSpid:")).expect("since Linux 4.1");
+        let numbers =
+            status.lines().find(|line| line.starts_with("NSpid:")).expect("since Linux 4.1");
         assert_eq!(numbers.split_whitespace().last(), Some("1"), "{numbers}");
     }
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
@@ -200,7 +211,8 @@ fn a_stopped_build_leaves_nothing() {
         return;
     }
     let stop = Stop::default();
-    let slow = LabSettings { pod_start_delay: Duration::from_secs(20), index: Some(62), ..settings() };
+    let slow =
+        LabSettings { pod_start_delay: Duration::from_secs(20), index: Some(62), ..settings() };
     let result = std::thread::scope(|scope| {
         let build = scope.spawn(|| Lab::build(&slow, &stop).map(drop));
         while processes_of(62).len() < 3 {
@@ -295,7 +307,9 @@ fn roll(lab: &Lab) -> (Vec<String>, Vec<Event>) {
     lab.rollout(&sink, &Stop::default()).expect("a rollout can be done");
     let events = events.into_inner().expect("nobody panics");
     let words = events.iter().filter_map(|event| match &event.kind {
-        EventKind::Cluster(ClusterEvent::Pod { name, change, .. }) => Some(format!("{name} {change:?}")),
+        EventKind::Cluster(ClusterEvent::Pod { name, change, .. }) => {
+            Some(format!("{name} {change:?}"))
+        }
         EventKind::Cluster(ClusterEvent::Rollout { change, .. }) => Some(format!("{change:?}")),
         _ => None,
     });
@@ -342,7 +356,9 @@ fn a_rollout_replaces_every_pod_one_at_a_time() {
         let (asked, gone) = (pod.asked.expect("asked"), pod.disconnected.expect("gone"));
         for node in ["n1", "n2"] {
             let change = truth.rules.iter().find(|change| {
-                change.node == node && change.before > asked && !change.endpoints.contains(&pod.address)
+                change.node == node
+                    && change.before > asked
+                    && !change.endpoints.contains(&pod.address)
             });
             let lag = change.expect("the rules follow").before.since(asked);
             assert!(lag >= Duration::from_millis(300), "{} on {node}: {lag:?}", pod.name);
@@ -357,8 +373,10 @@ fn prestop_keeps_a_pod_until_the_rules_have_followed() {
     if is_left_out("prestop_keeps_a_pod_until_the_rules_have_followed") {
         return;
     }
-    let setup = SETUPS.into_iter().find(|setup| setup.name == "readiness-prestop").expect("there is one");
-    let lab = Lab::build(&LabSettings { setup, ..settings() }, &Stop::default()).expect("it can be built");
+    let setup =
+        SETUPS.into_iter().find(|setup| setup.name == "readiness-prestop").expect("there is one");
+    let lab = Lab::build(&LabSettings { setup, ..settings() }, &Stop::default())
+        .expect("it can be built");
     let began = Instant::now();
     let (words, events) = roll(&lab);
     let finished = words.iter().position(|words| words == "Finished").expect("it is complete");
@@ -366,7 +384,11 @@ fn prestop_keeps_a_pod_until_the_rules_have_followed() {
     assert_eq!(deleted.count(), 3);
     assert!(words[finished..].iter().any(|words| words == "web-1-3 Deleted"), "{words:?}");
     let time_of = |wanted: &dyn Fn(&EventKind) -> bool| {
-        events.iter().rfind(|event| wanted(&event.kind)).map(|event| event.time).expect("it happened")
+        events
+            .iter()
+            .rfind(|event| wanted(&event.kind))
+            .map(|event| event.time)
+            .expect("it happened")
     };
     let complete = time_of(&|kind| {
         matches!(
@@ -403,7 +425,11 @@ fn request(target: SocketAddr, start: MonoNs) -> (Option<u16>, Option<Duration>,
     socket.set_nonblocking(true).expect("it is a socket");
     // Nonblocking, so that the port is known before the connect has ended, however it ends.
     let _ = socket.connect(&target.into());
-    let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map(|address| address.port());
+    let port = socket
+        .local_addr()
+        .ok()
+        .and_then(|address| address.as_socket())
+        .map(|address| address.port());
     let failed = |symptom| ClientEnd::Failed(symptom);
     let mut poll = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
     if nix::poll::poll(&mut poll, 3000u16).expect("poll works") == 0 {
@@ -478,6 +504,8 @@ fn the_truth_explains_every_failure_of_a_rollout_under_load() {
         }
     }
     let total = rows.len();
-    eprintln!("{total} requests, {failed} failed, {met} met a stale entry, {fresh} fresh to a dead address");
+    eprintln!(
+        "{total} requests, {failed} failed, {met} met a stale entry, {fresh} fresh to a dead address"
+    );
     assert!(met > 0 && fresh > 0, "{total} requests, {failed} failed, {met} met, {fresh} fresh");
 }

@@ -25,9 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::model::{
-    self, ClusterEvent, EndpointChange, Event, EventKind, NetnsRole, PodChange,
-};
+use crate::model::{self, ClusterEvent, EndpointChange, Event, EventKind, NetnsRole, PodChange};
 use crate::sys::clock;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::owner::Owner;
@@ -261,12 +259,14 @@ impl Lab {
     fn next_pod(&self, revision: u32) -> PodSpec {
         let mut cluster = self.cluster();
         let total: u32 = cluster.made.values().sum();
-        let node = Node(u8::try_from(total % u32::from(plan::NODES)).expect("below the number of nodes"));
+        let node =
+            Node(u8::try_from(total % u32::from(plan::NODES)).expect("below the number of nodes"));
         let nth = cluster.made.entry(node).or_default();
         let address = SocketAddr::new(self.plan.pod(node, *nth).into(), POD_PORT);
         *nth += 1;
         let name = format!("{APP}-{revision}-{}", total + 1);
-        let netns = lock(&self.owner).as_ref().map_or_else(|| name.clone(), |owner| owner.name(&name));
+        let netns =
+            lock(&self.owner).as_ref().map_or_else(|| name.clone(), |owner| owner.name(&name));
         PodSpec { name, netns, node, address }
     }
 
@@ -276,7 +276,8 @@ impl Lab {
         cluster.changes += 1;
         let now = Instant::now();
         for (node, proxy) in Node::all().zip(self.proxies().iter()) {
-            let lag = lag::draw(self.settings.seed, cluster.changes, node, &self.settings.rules_lag);
+            let lag =
+                lag::draw(self.settings.seed, cluster.changes, node, &self.settings.rules_lag);
             proxy.tell(now + lag, cluster.slice.usable());
         }
     }

@@ -63,7 +63,9 @@ impl Pod {
         settings: &LabSettings,
         recorder: &Recorder,
     ) -> Result<Pod, LabError> {
-        let SocketAddr::V4(address) = spec.address else { unreachable!("the plan has IPv4 addresses only") };
+        let SocketAddr::V4(address) = spec.address else {
+            unreachable!("the plan has IPv4 addresses only")
+        };
         let PodSpec { name, netns: netns_name, node, .. } = spec;
         netns::create(&[&netns_name])?;
         let device = name.clone();
@@ -108,7 +110,8 @@ impl Pod {
             return Ok(());
         }
         network.node(self.node).run(|| {
-            let probe = Probe::new(self.address, settings.probe_period).map_err(LabError::Thread)?;
+            let probe =
+                Probe::new(self.address, settings.probe_period).map_err(LabError::Thread)?;
             let began = Instant::now();
             loop {
                 let asked = Instant::now();
@@ -159,11 +162,15 @@ impl Pod {
 
     /// Kills it without ado.
     pub(crate) fn kill(&self) -> Result<(), LabError> {
-        self.process.kill().map(drop).map_err(|source| LabError::Process { pod: self.name.clone(), source })
+        self.process
+            .kill()
+            .map(drop)
+            .map_err(|source| LabError::Process { pod: self.name.clone(), source })
     }
 
     fn disconnect(&self, network: &Network, recorder: &Recorder) -> Result<(), LabError> {
-        let mut is_connected = self.is_connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut is_connected =
+            self.is_connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if *is_connected {
             *is_connected = false;
             recorder.pod(&self.name, PodMoment::Disconnecting, clock::now());

@@ -83,7 +83,10 @@ impl Proxy {
     /// Waits until the rules say all that the proxy was told.
     pub(crate) fn settle(&self) -> Result<(), LabError> {
         let mut state = self.mailbox.lock();
-        while !(state.news.is_empty() && !state.is_syncing || state.is_over || state.error.is_some()) {
+        while !(state.news.is_empty() && !state.is_syncing
+            || state.is_over
+            || state.error.is_some())
+        {
             state = self.mailbox.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.error.take().map_or(Ok(()), Err)

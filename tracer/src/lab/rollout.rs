@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::deployment::{self, Counts, Step};
 use super::{
-    APP, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event, listing, pod_event,
+    APP, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event, listing,
+    pod_event,
 };
 use crate::model::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 use crate::sys::clock;
@@ -31,7 +32,8 @@ impl Lab {
     /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
     /// `stop` itself: a lab that lost a pod is over.
     pub fn rollout(&self, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
-        let revision = self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
+        let revision =
+            self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
         let result = self.run_rollout(revision, sink, stop);
         if result.is_err() {
             stop.request();
@@ -73,9 +75,13 @@ impl Lab {
                         result.inspect_err(|_| stop.request())?;
                         terminating -= 1;
                     }
-                    Err(RecvTimeoutError::Timeout) if stop.is_requested() => return Err(LabError::Stopped),
+                    Err(RecvTimeoutError::Timeout) if stop.is_requested() => {
+                        return Err(LabError::Stopped);
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => unreachable!("this thread holds a sender"),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        unreachable!("this thread holds a sender")
+                    }
                 }
                 for proxy in self.proxies().iter() {
                     proxy.check().inspect_err(|_| stop.request())?;
