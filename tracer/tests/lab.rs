@@ -5,23 +5,24 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 use tracer::lab::truth::{ClientEnd, ClientRow, Judged, judge};
 use tracer::lab::{Lab, LabError, LabSettings, SETUPS};
 use tracer::model::{
     ClusterEvent, Event, EventKind, MonoNs, NetnsRole, PodChange, RolloutChange, Symptom,
 };
-use tracer::sys::clock;
-use tracer::sys::netns;
-use tracer::sys::owner::OwnerError;
+use tracer::sys::owner::{self, OwnerError};
 use tracer::sys::process::is_running;
 use tracer::sys::stop::Stop;
+use tracer::sys::{clock, netns, signals};
 
 /// Set in the process that builds a lab in order to be killed.
 const VICTIM: &str = "TRACER_TEST_LAB_VICTIM";
@@ -225,17 +226,70 @@ fn a_stopped_build_leaves_nothing() {
     assert_eq!(names_of(62), Vec::<String>::new());
 }
 
-/// Not a test of its own: the process that `a_dead_owner_is_cleared` kills.
+/// Not a test of its own: the process that others signal or kill.
 #[test]
 fn the_victim_builds_a_lab_and_waits() {
-    if std::env::var_os(VICTIM).is_none() {
+    let Some(patience) = std::env::var_os(VICTIM) else { return };
+    let stop = Stop::default();
+    signals::watch(&stop, owner::sweep_own).expect("signals can be watched");
+    let lab = Lab::build(&settings(), &stop).expect("a lab can be built");
+    println!("\nindex {}", lab.index());
+    while patience == "deaf" || !stop.is_requested() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("\nstopped");
+    // Leaves by returning: dropping the lab takes it down.
+}
+
+/// Starts a process that builds a lab, and waits until it stands.
+fn victim(patience: &str) -> (Child, impl Iterator<Item = String>, u8) {
+    let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
+        .args(["--exact", "the_victim_builds_a_lab_and_waits", "--nocapture"])
+        .env(VICTIM, patience)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test can be started");
+    let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut lines = lines.map(|line| line.expect("it is text"));
+    let index = lines.find_map(|line| line.strip_prefix("index ")?.parse().ok());
+    (child, lines, index.expect("the victim built a lab"))
+}
+
+fn terminate(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"));
+    kill(pid, Signal::SIGTERM).expect("it is our child");
+}
+
+#[test]
+fn a_signal_takes_the_lab_down() {
+    if is_left_out("a_signal_takes_the_lab_down") {
         return;
     }
-    let lab = Lab::build(&settings(), &Stop::default()).expect("a lab can be built");
-    println!("\nindex {}", lab.index());
-    loop {
-        std::thread::park();
+    let (mut child, mut lines, index) = victim("attentive");
+    let pods = processes_of(index);
+    terminate(&child);
+    assert!(lines.any(|line| line == "stopped"));
+    assert!(child.wait().expect("it is our child").success());
+    assert_eq!(names_of(index), Vec::<String>::new());
+    assert!(pods.iter().all(|pid| !is_running(*pid)), "no pod is left of {pods:?}");
+}
+
+#[test]
+fn a_second_signal_ends_what_does_not_stop_and_still_cleans_up() {
+    if is_left_out("a_second_signal_ends_what_does_not_stop_and_still_cleans_up") {
+        return;
     }
+    let (mut child, _lines, index) = victim("deaf");
+    let pods = processes_of(index);
+    terminate(&child);
+    // Two of the same signal at once would be one.
+    while child.try_wait().expect("it is our child").is_none() && !names_of(index).is_empty() {
+        std::thread::sleep(Duration::from_millis(100));
+        terminate(&child);
+    }
+    assert_eq!(child.wait().expect("it is our child").code(), Some(130));
+    assert_eq!(names_of(index), Vec::<String>::new());
+    assert!(pods.iter().all(|pid| !is_running(*pid)), "no pod is left of {pods:?}");
 }
 
 #[test]
@@ -244,16 +298,7 @@ fn a_dead_owner_is_cleared_and_a_living_one_is_not() {
         return;
     }
     let living = Lab::build(&settings(), &Stop::default()).expect("a lab can be built");
-    let mut victim = Command::new(std::env::current_exe().expect("this test has a path"))
-        .args(["--exact", "the_victim_builds_a_lab_and_waits", "--nocapture"])
-        .env(VICTIM, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test can be started");
-    let mut lines = BufReader::new(victim.stdout.take().expect("it is piped")).lines();
-    let dead: u8 = lines
-        .find_map(|line| line.expect("it is text").strip_prefix("index ")?.parse().ok())
-        .expect("the victim built a lab");
+    let (mut victim, _lines, dead) = victim("attentive");
     // A process that does not die with its parent, as a pod would not that someone else wrote.
     let orphan = Command::new("ip")
         .args(["netns", "exec", &format!("tracer-lab{dead}-n2"), "setsid", "sleep", "600"])
