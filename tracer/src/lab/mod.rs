@@ -155,7 +155,7 @@ impl Lab {
 
     /// The index that the lab's names and addresses follow from.
     pub fn index(&self) -> u8 {
-        lock(&self.owner).as_ref().map_or(0, Owner::index)
+        self.plan.index()
     }
 
     /// The client's network namespace.

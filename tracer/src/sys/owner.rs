@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::netns::{self, NetnsError};
 use super::process::{self, ProcessError};
@@ -19,6 +21,9 @@ const DIRECTORY: &str = "/run/tracer-lab";
 pub const PREFIX: &str = "tracer-lab";
 /// How many owners there can be at a time.
 pub const INDEXES: u8 = 64;
+
+/// How long another lab may hold a lock while it clears what a dead one left.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why no set of names could be had, or a dead owner's could not be cleared.
 #[derive(Debug, thiserror::Error)]
@@ -85,10 +90,7 @@ impl Owner {
             .map_err(|source| OwnerError::File { path: DIRECTORY.into(), source })?;
         sweep_dead()?;
         if let Some(index) = wanted {
-            return match Owner::take(index)? {
-                Some(owner) => Ok(owner),
-                None => Err(OwnerError::Alive { index, pid: pid_in(&path(index)) }),
-            };
+            return Owner::take_this(index);
         }
         let mut foreign = None;
         for index in 0..INDEXES {
@@ -118,6 +120,22 @@ impl Owner {
     /// [`OwnerError`], of the first that could not be removed; the others are tried all the same.
     pub fn sweep(&self) -> Result<(), OwnerError> {
         sweep(self.index)
+    }
+
+    fn take_this(index: u8) -> Result<Owner, OwnerError> {
+        let until = Instant::now() + SWEEP_PATIENCE;
+        loop {
+            if let Some(owner) = Owner::take(index)? {
+                return Ok(owner);
+            }
+            // The lock may also be held for a moment by a lab that starts and looks for dead ones.
+            let pid = pid_in(&path(index));
+            let is_alive = pid.parse().is_ok_and(process::is_running);
+            if is_alive || Instant::now() > until {
+                return Err(OwnerError::Alive { index, pid });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn take(index: u8) -> Result<Option<Owner>, OwnerError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::entries::{self, Stale};
 use super::table::State;
 use super::{PodLife, Truth};
-use crate::model::{MonoNs, Symptom};
+use crate::model::{MonoNs, RequestEnded, Symptom};
 
 /// The kernel's clock of timers is this coarse at worst (HZ = 100).
 pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -33,6 +33,20 @@ pub struct ClientRow {
     pub total: Duration,
     /// How it ended.
     pub end: ClientEnd,
+}
+
+impl ClientRow {
+    /// The row of a request that started then and ended so.
+    pub fn new(start: MonoNs, ended: &RequestEnded) -> ClientRow {
+        ClientRow {
+            id: ended.id.0,
+            start,
+            port: ended.source.map(|source| source.port()),
+            connected: ended.connect,
+            total: ended.total,
+            end: ended.outcome.symptom().map_or(ClientEnd::Answered, ClientEnd::Failed),
+        }
+    }
 }
 
 /// How a request ended.
