@@ -530,7 +530,7 @@ fn the_truth_explains_every_failure_of_a_rollout_under_load() {
 
     let looks = &truth.looks;
     let gap = looks.windows(2).map(|pair| pair[1].before.since(pair[0].before)).max();
-    assert!(gap < Some(Duration::from_secs(1)), "a look each second at least, but {gap:?}");
+    assert!(gap < Some(Duration::from_secs(2)), "the looks are too far apart to judge by: {gap:?}");
 
     let judgements = judge(&truth, &rows);
     let (mut met, mut fresh, mut failed) = (0, 0, 0);

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::model::{self, ClusterEvent, EndpointChange, Event, EventKind, NetnsRole, PodChange};
 use crate::sys::clock;
@@ -47,6 +47,9 @@ use truth::{PodMoment, Recorder, Truth, Watcher};
 
 /// The name of the app, of its Service and of its Deployment.
 pub const APP: &str = "web";
+
+/// How long a wait goes on before it looks whether someone asked to stop.
+const ATTENTION: Duration = Duration::from_millis(50);
 
 /// Where the lab's events go, at the moment they happen.
 pub type Sink<'a> = &'a (dyn Fn(Event) + Sync);
@@ -138,7 +141,7 @@ impl Lab {
         *lock(&self.watcher) = Some(watcher);
         self.create_first(stop)?;
         for proxy in self.proxies().iter() {
-            proxy.settle()?;
+            proxy.settle(stop)?;
         }
         Ok(())
     }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::APP;
 use super::error::LabError;
 use super::network::{self, Network};
 use super::plan::{Node, POD_PORT};
 use super::probe::Probe;
 use super::settings::LabSettings;
 use super::truth::{PodMoment, Recorder};
+use super::{APP, ATTENTION};
 use crate::model::{self, NetnsRole};
 use crate::sys::clock;
 use crate::sys::netns::{self, Netns};
@@ -23,9 +23,6 @@ use crate::sys::stop::Stop;
 /// The least time between SIGTERM and SIGKILL, however long preStop took (pkg/kubelet/kuberuntime,
 /// minimumGracePeriodInSeconds).
 const LEAST_GRACE: Duration = Duration::from_secs(2);
-
-/// How long a wait goes on before it looks whether someone asked to stop.
-const ATTENTION: Duration = Duration::from_millis(50);
 
 /// A pod that runs.
 #[derive(Debug)]

@@ -4,19 +4,15 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, Scope};
-use std::time::Duration;
 
 use super::deployment::{self, Counts, Step};
 use super::{
-    APP, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event, listing,
-    pod_event,
+    APP, ATTENTION, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event,
+    listing, pod_event,
 };
 use crate::model::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 use crate::sys::clock;
 use crate::sys::stop::Stop;
-
-/// How often the controller looks whether someone asked to stop.
-const ATTENTION: Duration = Duration::from_millis(50);
 
 /// What the threads of the kubelets report to the controller.
 enum Report {
@@ -25,8 +21,8 @@ enum Report {
 }
 
 impl Lab {
-    /// Replaces every pod by one of a new revision, and returns when the last old one is gone, which may be
-    /// long after the rollout is complete. Each change goes to `sink` at the moment it happens.
+    /// Replaces every pod by one of a new revision, and returns when the last old one is gone and the nodes'
+    /// rules have followed, which may be long after the rollout is complete. Each change goes to `sink` at the moment it happens.
     ///
     /// # Errors
     /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
@@ -87,7 +83,7 @@ impl Lab {
                     proxy.check().inspect_err(|_| stop.request())?;
                 }
             }
-            Ok(())
+            self.proxies().iter().try_for_each(|proxy| proxy.settle(stop))
         })
     }
 
