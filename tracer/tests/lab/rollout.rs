@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
-use tracer::lab::{Lab, LabSettings, SETUPS};
+use tracer::lab::{Lab, LabSettings};
 use tracer::model::{ClusterEvent, EventKind, PodChange, RolloutChange};
 use tracer::sys::process::is_running;
 use tracer::sys::stop::Stop;
@@ -68,8 +68,7 @@ fn prestop_keeps_a_pod_until_the_rules_have_followed() {
     if is_left_out("prestop_keeps_a_pod_until_the_rules_have_followed") {
         return;
     }
-    let setup =
-        SETUPS.into_iter().find(|setup| setup.name == "readiness-prestop").expect("there is one");
+    let setup = "readiness-prestop".parse().expect("there is such a setup");
     let lab = Lab::build(&LabSettings { setup, ..settings() }, &Stop::default())
         .expect("it can be built");
     let began = Instant::now();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Socket, Type};
-use tracer::lab::truth::{ClientEnd, ClientRow, Judged, judge};
+use tracer::lab::truth::{ClientEnd, ClientRow, Judged, Truth, judge};
 use tracer::lab::{Lab, LabSettings};
 use tracer::model::{MonoNs, Symptom};
 use tracer::sys::clock;
@@ -65,14 +65,9 @@ fn request(target: SocketAddr, start: MonoNs) -> (Option<u16>, Option<Duration>,
     (port, connected, end)
 }
 
-#[test]
-fn the_truth_explains_every_failure_of_a_rollout_under_load() {
-    if is_left_out("the_truth_explains_every_failure_of_a_rollout_under_load") {
-        return;
-    }
-    // Few ports and a short timer, so that ports come round while their entries live.
-    let settings = LabSettings { ports: 32768..=34815, syn_sent_timeout: Some(12), ..settings() };
-    let lab = Lab::build(&settings, &Stop::default()).expect("a lab can be built");
+/// A rollout under load of ten workers, and some time after it.
+fn run(settings: &LabSettings, after: Duration) -> (Truth, Vec<ClientRow>) {
+    let lab = Lab::build(settings, &Stop::default()).expect("a lab can be built");
     let stop = Stop::default();
     let target = lab.service();
     let workers: Vec<_> = (0..10)
@@ -82,38 +77,61 @@ fn the_truth_explains_every_failure_of_a_rollout_under_load() {
         })
         .collect();
     roll(&lab);
-    // Until the last entry has expired, and a little longer.
-    stop.wait(Duration::from_secs(15));
+    stop.wait(after);
     stop.request();
-    let rows: Vec<ClientRow> = workers
+    let rows = workers
         .into_iter()
         .flat_map(|worker| worker.join().expect("it does not panic").expect("it can enter"))
         .collect();
-    let truth = lab.finish_truth().expect("every look worked");
+    (lab.finish_truth().expect("every look worked"), rows)
+}
+
+#[test]
+fn the_truth_explains_every_failure_of_a_rollout_under_load() {
+    if is_left_out("the_truth_explains_every_failure_of_a_rollout_under_load") {
+        return;
+    }
+    // Few ports and a short timer, so that ports come round while their entries live.
+    let few = LabSettings { ports: 32768..=34815, syn_sent_timeout: Some(12), ..settings() };
+    // Until the last entry has expired, and a little longer.
+    let (truth, rows) = run(&few, Duration::from_secs(15));
 
     let looks = &truth.looks;
     let gap = looks.windows(2).map(|pair| pair[1].before.since(pair[0].before)).max();
     assert!(gap < Some(Duration::from_secs(2)), "the looks are too far apart to judge by: {gap:?}");
 
-    let judgements = judge(&truth, &rows);
     let (mut met, mut fresh, mut failed) = (0, 0, 0);
-    for (row, judgement) in rows.iter().zip(&judgements) {
+    for (row, judgement) in rows.iter().zip(judge(&truth, &rows)) {
         let is_failed = row.end != ClientEnd::Answered;
         failed += u32::from(is_failed);
-        match &judgement.judged {
+        match judgement.judged {
             Judged::Ok | Judged::Slowed { .. } => assert!(!is_failed, "{row:?}: {judgement:?}"),
             Judged::MetStale { .. } => met += 1,
             Judged::FreshToDeadAddress { .. } => fresh += 1,
-            Judged::RefusedByDyingPod { .. } | Judged::CutByDyingPod { .. } => {}
+            Judged::RefusedByDyingPod { .. } | Judged::CutByDyingPod { .. } => assert!(is_failed),
             other => panic!("{row:?}: {other:?}"),
         }
         if matches!(judgement.judged, Judged::MetStale { .. } | Judged::FreshToDeadAddress { .. }) {
             assert_eq!(row.end, ClientEnd::Failed(Symptom::ConnectTimeout), "{judgement:?}");
         }
     }
-    let total = rows.len();
-    eprintln!(
-        "{total} requests, {failed} failed, {met} met a stale entry, {fresh} fresh to a dead address"
+    let counts = format!(
+        "{} requests, {failed} failed, {met} met a stale entry, {fresh} fresh to a dead address",
+        rows.len()
     );
-    assert!(met > 0 && fresh > 0, "{total} requests, {failed} failed, {met} met, {fresh} fresh");
+    eprintln!("{counts}");
+    assert!(met > 0 && fresh > 0, "{counts}");
+}
+
+#[test]
+fn with_prestop_no_request_of_a_rollout_fails() {
+    if is_left_out("with_prestop_no_request_of_a_rollout_fails") {
+        return;
+    }
+    let setup = "readiness-prestop".parse().expect("there is such a setup");
+    let (truth, rows) = run(&LabSettings { setup, ..settings() }, Duration::from_secs(1));
+    assert!(rows.len() > 500, "only {} requests", rows.len());
+    for (row, judgement) in rows.iter().zip(judge(&truth, &rows)) {
+        assert_eq!((row.end, judgement.judged), (ClientEnd::Answered, Judged::Ok), "{row:?}");
+    }
 }
