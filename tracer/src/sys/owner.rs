@@ -140,26 +140,28 @@ impl Owner {
 
     fn take(index: u8) -> Result<Option<Owner>, OwnerError> {
         let Some((mut file, existed)) = lock(index)? else { return Ok(None) };
-        let owner = |file| Owner { index, path: path(index), _file: file };
         if existed {
             // Its owner died between the general clean-up and now.
             sweep(index)?;
         } else if let Some(name) = names_of(index).into_iter().next() {
-            drop(owner(file));
+            // The file was made just now, so whoever made the namespace has none: it must not look as if.
+            let _ = fs::remove_file(path(index));
             return Err(OwnerError::Foreign { name });
         }
         let failed = |source| OwnerError::File { path: path(index), source };
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Some(owner(file)))
+        Ok(Some(Owner { index, path: path(index), _file: file }))
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Removed while locked, so nobody can hold a lock on the file under this name after us. If it can't
-        // be removed, it stays as an unlocked file without namespaces, which the next lab takes over.
-        let _ = fs::remove_file(&self.path);
+        // What could not be removed still has an owner file then, unlocked: the next lab clears it.
+        if names_of(self.index).is_empty() {
+            // Removed while locked, so nobody can hold a lock on the file under this name after us.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -179,13 +181,13 @@ pub fn sweep_dead() -> Result<(), OwnerError> {
     Ok(())
 }
 
-/// Removes everything that this very process owns, for an exit that cannot wait for the guards. Errors are
-/// left to the next lab, which finds a dead owner.
+/// Removes everything that this very process owns, for an exit that cannot wait for the guards. The owner
+/// files stay: what another thread makes meanwhile, and what could not be removed, the next lab clears.
 pub fn sweep_own() {
     let own = std::process::id().to_string();
     for index in (0..INDEXES).filter(|index| pid_in(&path(*index)) == own) {
-        if sweep(index).is_ok() {
-            let _ = fs::remove_file(path(index));
+        if let Err(error) = sweep(index) {
+            log::error!("{error}; the next lab tries again");
         }
     }
 }

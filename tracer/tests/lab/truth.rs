@@ -76,7 +76,7 @@ fn run(settings: &LabSettings, after: Duration) -> (Truth, Vec<ClientRow>) {
             lab.in_client(move || work(target, worker, &stop)).expect("a thread can be had")
         })
         .collect();
-    roll(&lab);
+    std::thread::scope(|scope| scope.spawn(|| roll(&lab)).join().expect("it does not panic"));
     stop.wait(after);
     stop.request();
     let rows = workers
