@@ -38,7 +38,7 @@ pub use settings::LabSettings;
 pub use setup::{SETUPS, Setup, UnknownSetup};
 
 use network::Network;
-use plan::{Node, POD_PORT, Plan};
+use plan::{Node, Plan};
 use pod::{Pod, PodSpec};
 use proxy::Proxy;
 use rules::Service;
@@ -259,18 +259,19 @@ impl Lab {
     }
 
     /// Names a pod of this revision and gives it a place: nodes take turns.
-    fn next_pod(&self, revision: u32) -> PodSpec {
+    fn next_pod(&self, revision: u32) -> Result<PodSpec, LabError> {
+        let owner = lock(&self.owner);
+        // A lab that was taken down has no names any more.
+        let owner = owner.as_ref().ok_or(LabError::Stopped)?;
         let mut cluster = self.cluster();
         let total: u32 = cluster.made.values().sum();
         let node =
             Node(u8::try_from(total % u32::from(plan::NODES)).expect("below the number of nodes"));
         let nth = cluster.made.entry(node).or_default();
-        let address = SocketAddr::new(self.plan.pod(node, *nth).into(), POD_PORT);
+        let address = self.plan.pod(node, *nth);
         *nth += 1;
         let name = format!("{APP}-{revision}-{}", total + 1);
-        let netns =
-            lock(&self.owner).as_ref().map_or_else(|| name.clone(), |owner| owner.name(&name));
-        PodSpec { name, netns, node, address }
+        Ok(PodSpec { netns: owner.name(&name), name, node, address })
     }
 
     /// Changes the EndpointSlice and tells the proxies, each after a lag of its own.

@@ -131,7 +131,7 @@ impl Lab {
         stop: &'env Stop,
         reports: Sender<Report>,
     ) -> Result<(), LabError> {
-        let spec = self.next_pod(revision);
+        let spec = self.next_pod(revision)?;
         let pod = Pod::start(spec, &self.network, &self.settings, &self.recorder)?;
         let pod = Arc::new(pod);
         self.cluster().pods.push(Listed {

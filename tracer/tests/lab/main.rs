@@ -26,9 +26,7 @@ fn is_left_out(name: &str) -> bool {
 }
 
 fn settings() -> LabSettings {
-    let program = std::env::var_os("TRACER_TEST_POD");
-    let program =
-        program.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_tracer")), PathBuf::from);
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_tracer"));
     LabSettings { program, pod_start_delay: Duration::from_millis(300), ..LabSettings::default() }
 }
 

@@ -194,4 +194,9 @@ fn a_dead_address_is_silent() {
         let error = result.expect_err("nobody is there");
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{address:?} answered: {error}");
     }
+    // The first number after the names' line is that of all ICMP messages that came in.
+    let counters = lab.client_netns().run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    let counters = counters.expect("it can enter").expect("there are counters");
+    let icmp = counters.lines().filter_map(|line| line.strip_prefix("Icmp: ")).nth(1);
+    assert_eq!(icmp.and_then(|line| line.split(' ').next()), Some("0"), "{counters}");
 }
