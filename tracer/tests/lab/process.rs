@@ -64,3 +64,17 @@ fn a_program_that_is_not_there_is_named() {
         other => panic!("there is no such program, but: {other:?}"),
     }
 }
+
+#[test]
+fn a_program_can_start_itself() {
+    if is_left_out("a_program_can_start_itself") {
+        return;
+    }
+    // The default of a lab's pods. The path means the new process before it has become a program.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--exact", "process::no_such_test"]);
+    let process = Process::start(Netns::current().expect("it is there"), command);
+    let ended = process.expect("it can be started").wait(Duration::from_secs(10));
+    let ended = ended.expect("it has no test to run");
+    assert_eq!((ended.status.code(), ended.stderr.as_str()), (Some(0), ""));
+}
