@@ -20,10 +20,10 @@ use crate::cli::Exit;
 use crate::correlate::Timeline;
 use crate::files::FileError;
 use crate::kernel::{self, KernelError};
-use crate::lab::truth::{ClientEnd, ClientRow, Truth};
+use crate::lab::truth::{ClientRow, Truth};
 use crate::lab::{APP, Lab, LabError, LabSettings, SETUPS, Setup};
 use crate::loadgen::client::{self, ClientError, ClientSettings};
-use crate::model::{Event, EventKind, MonoNs, Origin, Outcome, RequestEnded, TraceHeader};
+use crate::model::{Event, EventKind, Origin, RequestEnded, TraceHeader};
 use crate::pipeline::Pipeline;
 use crate::sys::netns::NetnsError;
 use crate::sys::{owner, signals, stop::Stop};
@@ -160,7 +160,7 @@ impl Options {
                 if let EventKind::RequestEnded(ended) = &event.kind {
                     counts.borrow_mut().count(ended);
                     if let Some(log) = &mut log {
-                        log.push(row(event.time, ended));
+                        log.push(ClientRow::new(event.time - ended.total, ended));
                     }
                 }
             };
@@ -223,21 +223,6 @@ fn roll_out(
             Err(error)
         }
         Ok(()) => Ok(()),
-    }
-}
-
-/// A request as the client's log has it, for the lab's own truth.
-fn row(time: MonoNs, ended: &RequestEnded) -> ClientRow {
-    ClientRow {
-        id: ended.id.0,
-        start: time - ended.total,
-        port: ended.source.map(|source| source.port()),
-        connected: ended.connect,
-        total: ended.total,
-        end: match ended.outcome {
-            Outcome::Answered { .. } => ClientEnd::Answered,
-            Outcome::Failed { symptom, .. } => ClientEnd::Failed(symptom),
-        },
     }
 }
 

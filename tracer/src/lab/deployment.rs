@@ -94,7 +94,10 @@ mod tests {
             }
             let available = counts.old_ready + counts.new_ready;
             assert!(available + deployment.max_unavailable >= replicas, "too few: {counts:?}");
-            assert!(counts.old + counts.new <= replicas + deployment.max_surge, "too many: {counts:?}");
+            assert!(
+                counts.old + counts.new <= replicas + deployment.max_surge,
+                "too many: {counts:?}"
+            );
             story.push(format!("{step:?}"));
         }
         story.join(" ")
@@ -108,8 +111,11 @@ mod tests {
 
     #[test]
     fn with_one_allowed_to_be_unavailable_an_old_pod_goes_first() {
-        expect!["DeleteOld Create Wait DeleteOld Create Wait"]
-            .assert_eq(&play(Deployment { replicas: 2, max_surge: 0, max_unavailable: 1 }));
+        expect!["DeleteOld Create Wait DeleteOld Create Wait"].assert_eq(&play(Deployment {
+            replicas: 2,
+            max_surge: 0,
+            max_unavailable: 1,
+        }));
     }
 
     #[test]

@@ -11,7 +11,12 @@ use super::plan::Node;
 
 /// The lag of one change on one node. It depends on nothing but the arguments: not on the order in which
 /// threads ask.
-pub(crate) fn draw(seed: u64, change: u64, node: Node, between: &RangeInclusive<Duration>) -> Duration {
+pub(crate) fn draw(
+    seed: u64,
+    change: u64,
+    node: Node,
+    between: &RangeInclusive<Duration>,
+) -> Duration {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream((change << 8) | u64::from(node.0));
     random.random_range(between.clone())
@@ -21,7 +26,8 @@ pub(crate) fn draw(seed: u64, change: u64, node: Node, between: &RangeInclusive<
 mod tests {
     use super::*;
 
-    const BETWEEN: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_millis(800);
+    const BETWEEN: RangeInclusive<Duration> =
+        Duration::from_millis(300)..=Duration::from_millis(800);
 
     #[test]
     fn the_same_seed_gives_the_same_lag() {

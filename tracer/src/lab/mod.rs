@@ -23,11 +23,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::model::{
-    self, ClusterEvent, EndpointChange, Event, EventKind, NetnsRole, PodChange,
-};
+use crate::model::{self, ClusterEvent, EndpointChange, Event, EventKind, NetnsRole, PodChange};
 use crate::sys::clock;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::owner::Owner;
@@ -40,7 +38,7 @@ pub use settings::LabSettings;
 pub use setup::{SETUPS, Setup, UnknownSetup};
 
 use network::Network;
-use plan::{Node, POD_PORT, Plan};
+use plan::{Node, Plan};
 use pod::{Pod, PodSpec};
 use proxy::Proxy;
 use rules::Service;
@@ -49,6 +47,9 @@ use truth::{PodMoment, Recorder, Truth, Watcher};
 
 /// The name of the app, of its Service and of its Deployment.
 pub const APP: &str = "web";
+
+/// How long a wait goes on before it looks whether someone asked to stop.
+const ATTENTION: Duration = Duration::from_millis(50);
 
 /// Where the lab's events go, at the moment they happen.
 pub type Sink<'a> = &'a (dyn Fn(Event) + Sync);
@@ -140,7 +141,7 @@ impl Lab {
         *lock(&self.watcher) = Some(watcher);
         self.create_first(stop)?;
         for proxy in self.proxies().iter() {
-            proxy.settle()?;
+            proxy.settle(stop)?;
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Lab {
 
     /// The index that the lab's names and addresses follow from.
     pub fn index(&self) -> u8 {
-        lock(&self.owner).as_ref().map_or(0, Owner::index)
+        self.plan.index()
     }
 
     /// The client's network namespace.
@@ -258,16 +259,19 @@ impl Lab {
     }
 
     /// Names a pod of this revision and gives it a place: nodes take turns.
-    fn next_pod(&self, revision: u32) -> PodSpec {
+    fn next_pod(&self, revision: u32) -> Result<PodSpec, LabError> {
+        let owner = lock(&self.owner);
+        // A lab that was taken down has no names any more.
+        let owner = owner.as_ref().ok_or(LabError::Stopped)?;
         let mut cluster = self.cluster();
         let total: u32 = cluster.made.values().sum();
-        let node = Node(u8::try_from(total % u32::from(plan::NODES)).expect("below the number of nodes"));
+        let node =
+            Node(u8::try_from(total % u32::from(plan::NODES)).expect("below the number of nodes"));
         let nth = cluster.made.entry(node).or_default();
-        let address = SocketAddr::new(self.plan.pod(node, *nth).into(), POD_PORT);
+        let address = self.plan.pod(node, *nth);
         *nth += 1;
         let name = format!("{APP}-{revision}-{}", total + 1);
-        let netns = lock(&self.owner).as_ref().map_or_else(|| name.clone(), |owner| owner.name(&name));
-        PodSpec { name, netns, node, address }
+        Ok(PodSpec { netns: owner.name(&name), name, node, address })
     }
 
     /// Changes the EndpointSlice and tells the proxies, each after a lag of its own.
@@ -276,7 +280,8 @@ impl Lab {
         cluster.changes += 1;
         let now = Instant::now();
         for (node, proxy) in Node::all().zip(self.proxies().iter()) {
-            let lag = lag::draw(self.settings.seed, cluster.changes, node, &self.settings.rules_lag);
+            let lag =
+                lag::draw(self.settings.seed, cluster.changes, node, &self.settings.rules_lag);
             proxy.tell(now + lag, cluster.slice.usable());
         }
     }

@@ -84,8 +84,10 @@ impl Network {
 
     fn connect_nodes(&self) -> Result<(), ToolError> {
         let plan = self.plan;
-        let mut upstream =
-            format!("link add br0 type bridge\naddr add {}/24 dev br0\nlink set br0 up\n", plan.router());
+        let mut upstream = format!(
+            "link add br0 type bridge\naddr add {}/24 dev br0\nlink set br0 up\n",
+            plan.router()
+        );
         for node in Node::all() {
             upstream += &format!(
                 "link add {name} type veth peer name eth0 netns {netns}\nlink set {name} master br0 up\n\
@@ -104,7 +106,8 @@ impl Network {
                 plan.router()
             );
             for other in Node::all().filter(|other| *other != node) {
-                commands += &format!("route add {} via {}\n", plan.pod_cidr(other), plan.node(other));
+                commands +=
+                    &format!("route add {} via {}\n", plan.pod_cidr(other), plan.node(other));
             }
             netns::batch(self.node(node).name(), &commands)?;
         }

@@ -15,6 +15,8 @@ pub(crate) const POD_PORT: u16 = 8080;
 /// The number of nodes.
 pub(crate) const NODES: u8 = 2;
 
+/// The second octet of the lab with index 0.
+const FIRST_SECOND: u8 = 100;
 /// The first pod's last octet; lower ones are for the gateway and the client.
 const FIRST_POD: u8 = 20;
 
@@ -47,7 +49,12 @@ impl Plan {
     /// If the index is not below [`owner::INDEXES`].
     pub(crate) fn new(index: u8) -> Plan {
         assert!(index < owner::INDEXES, "an owner's index is below {}", owner::INDEXES);
-        Plan { second: 100 + index }
+        Plan { second: FIRST_SECOND + index }
+    }
+
+    /// The index.
+    pub(crate) fn index(self) -> u8 {
+        self.second - FIRST_SECOND
     }
 
     fn address(self, third: u8, fourth: u8) -> Ipv4Addr {

@@ -1,19 +1,18 @@
 //! A pod: a real process as PID 1 in its own network and PID namespaces, and what the kubelet does to it.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::APP;
 use super::error::LabError;
 use super::network::{self, Network};
 use super::plan::{Node, POD_PORT};
 use super::probe::Probe;
 use super::settings::LabSettings;
 use super::truth::{PodMoment, Recorder};
+use super::{APP, ATTENTION};
 use crate::model::{self, NetnsRole};
 use crate::sys::clock;
 use crate::sys::netns::{self, Netns};
@@ -23,9 +22,6 @@ use crate::sys::stop::Stop;
 /// The least time between SIGTERM and SIGKILL, however long preStop took (pkg/kubelet/kuberuntime,
 /// minimumGracePeriodInSeconds).
 const LEAST_GRACE: Duration = Duration::from_secs(2);
-
-/// How long a wait goes on before it looks whether someone asked to stop.
-const ATTENTION: Duration = Duration::from_millis(50);
 
 /// A pod that runs.
 #[derive(Debug)]
@@ -39,7 +35,6 @@ pub(crate) struct Pod {
     netns: model::Netns,
     device: String,
     process: Process,
-    is_connected: Mutex<bool>,
 }
 
 /// What a pod is to be.
@@ -51,8 +46,8 @@ pub(crate) struct PodSpec {
     pub(crate) netns: String,
     /// The node it is to run on.
     pub(crate) node: Node,
-    /// Where it is to serve.
-    pub(crate) address: SocketAddr,
+    /// Its address.
+    pub(crate) address: Ipv4Addr,
 }
 
 impl Pod {
@@ -63,11 +58,10 @@ impl Pod {
         settings: &LabSettings,
         recorder: &Recorder,
     ) -> Result<Pod, LabError> {
-        let SocketAddr::V4(address) = spec.address else { unreachable!("the plan has IPv4 addresses only") };
-        let PodSpec { name, netns: netns_name, node, .. } = spec;
+        let PodSpec { name, netns: netns_name, node, address } = spec;
         netns::create(&[&netns_name])?;
         let device = name.clone();
-        network.connect_pod(node, &netns_name, &device, *address.ip())?;
+        network.connect_pod(node, &netns_name, &device, address)?;
         let netns = Netns::open(&netns_name)?;
         let description = network::describe(&netns, NetnsRole::Other);
         let mut command = Command::new(&settings.program);
@@ -77,19 +71,12 @@ impl Pod {
             .args(["--delay", &milliseconds(settings.pod_delay)])
             .args(["--start-delay", &milliseconds(settings.pod_start_delay)])
             .arg("--die-with-parent");
-        recorder.pod_added(&name, &node.name(), address.into());
+        let address = SocketAddr::new(address.into(), POD_PORT);
+        recorder.pod_added(&name, &node.name(), address);
         let process = Process::start(netns, command)
             .map_err(|source| LabError::Process { pod: name.clone(), source })?;
         recorder.pod(&name, PodMoment::Started, clock::now());
-        Ok(Pod {
-            name,
-            node,
-            address: address.into(),
-            netns: description,
-            device,
-            process,
-            is_connected: Mutex::new(true),
-        })
+        Ok(Pod { name, node, address, netns: description, device, process })
     }
 
     /// Its network namespace.
@@ -108,7 +95,8 @@ impl Pod {
             return Ok(());
         }
         network.node(self.node).run(|| {
-            let probe = Probe::new(self.address, settings.probe_period).map_err(LabError::Thread)?;
+            let probe =
+                Probe::new(self.address, settings.probe_period).map_err(LabError::Thread)?;
             let began = Instant::now();
             loop {
                 let asked = Instant::now();
@@ -159,19 +147,17 @@ impl Pod {
 
     /// Kills it without ado.
     pub(crate) fn kill(&self) -> Result<(), LabError> {
-        self.process.kill().map(drop).map_err(|source| LabError::Process { pod: self.name.clone(), source })
+        self.process
+            .kill()
+            .map(drop)
+            .map_err(|source| LabError::Process { pod: self.name.clone(), source })
     }
 
     fn disconnect(&self, network: &Network, recorder: &Recorder) -> Result<(), LabError> {
-        let mut is_connected = self.is_connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *is_connected {
-            *is_connected = false;
-            recorder.pod(&self.name, PodMoment::Disconnecting, clock::now());
-            network.disconnect_pod(self.node, &self.device)?;
-            recorder.pod(&self.name, PodMoment::Disconnected, clock::now());
-            netns::delete(&self.netns.name)?;
-        }
-        Ok(())
+        recorder.pod(&self.name, PodMoment::Disconnecting, clock::now());
+        network.disconnect_pod(self.node, &self.device)?;
+        recorder.pod(&self.name, PodMoment::Disconnected, clock::now());
+        Ok(netns::delete(&self.netns.name)?)
     }
 
     fn wait_for_end(&self, grace: Duration, stop: &Stop) -> Result<Ended, ProcessError> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use super::ATTENTION;
 use super::error::LabError;
 use super::network;
 use super::plan::Node;
@@ -13,6 +14,7 @@ use super::rules::{self, Service};
 use super::truth::Recorder;
 use crate::sys::clock;
 use crate::sys::netns::Netns;
+use crate::sys::stop::Stop;
 
 /// What a proxy hears: from when on, and the endpoints to use.
 type News = (Instant, BTreeSet<SocketAddr>);
@@ -81,10 +83,14 @@ impl Proxy {
     }
 
     /// Waits until the rules say all that the proxy was told.
-    pub(crate) fn settle(&self) -> Result<(), LabError> {
+    pub(crate) fn settle(&self, stop: &Stop) -> Result<(), LabError> {
         let mut state = self.mailbox.lock();
-        while !(state.news.is_empty() && !state.is_syncing || state.is_over || state.error.is_some()) {
-            state = self.mailbox.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.error.is_none() && (state.is_syncing || !state.news.is_empty()) {
+            if stop.is_requested() {
+                return Err(LabError::Stopped);
+            }
+            let wait = self.mailbox.changed.wait_timeout(state, ATTENTION);
+            state = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.error.take().map_or(Ok(()), Err)
     }

@@ -4,18 +4,15 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, Scope};
-use std::time::Duration;
 
 use super::deployment::{self, Counts, Step};
 use super::{
-    APP, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event, listing, pod_event,
+    APP, ATTENTION, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event,
+    listing, pod_event,
 };
 use crate::model::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 use crate::sys::clock;
 use crate::sys::stop::Stop;
-
-/// How often the controller looks whether someone asked to stop.
-const ATTENTION: Duration = Duration::from_millis(50);
 
 /// What the threads of the kubelets report to the controller.
 enum Report {
@@ -24,14 +21,15 @@ enum Report {
 }
 
 impl Lab {
-    /// Replaces every pod by one of a new revision, and returns when the last old one is gone, which may be
-    /// long after the rollout is complete. Each change goes to `sink` at the moment it happens.
+    /// Replaces every pod by one of a new revision, and returns when the last old one is gone and the nodes'
+    /// rules have followed, which may be long after the rollout is complete. Each change goes to `sink` at the moment it happens.
     ///
     /// # Errors
     /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
     /// `stop` itself: a lab that lost a pod is over.
     pub fn rollout(&self, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
-        let revision = self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
+        let revision =
+            self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
         let result = self.run_rollout(revision, sink, stop);
         if result.is_err() {
             stop.request();
@@ -73,15 +71,19 @@ impl Lab {
                         result.inspect_err(|_| stop.request())?;
                         terminating -= 1;
                     }
-                    Err(RecvTimeoutError::Timeout) if stop.is_requested() => return Err(LabError::Stopped),
+                    Err(RecvTimeoutError::Timeout) if stop.is_requested() => {
+                        return Err(LabError::Stopped);
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => unreachable!("this thread holds a sender"),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        unreachable!("this thread holds a sender")
+                    }
                 }
                 for proxy in self.proxies().iter() {
                     proxy.check().inspect_err(|_| stop.request())?;
                 }
             }
-            Ok(())
+            self.proxies().iter().try_for_each(|proxy| proxy.settle(stop))
         })
     }
 
@@ -129,7 +131,7 @@ impl Lab {
         stop: &'env Stop,
         reports: Sender<Report>,
     ) -> Result<(), LabError> {
-        let spec = self.next_pod(revision);
+        let spec = self.next_pod(revision)?;
         let pod = Pod::start(spec, &self.network, &self.settings, &self.recorder)?;
         let pod = Arc::new(pod);
         self.cluster().pods.push(Listed {

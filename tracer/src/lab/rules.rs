@@ -58,7 +58,11 @@ pub(crate) fn sync(
     let mut filter = String::from("*filter\n:KUBE-SERVICES - [0:0]\n");
     let svc = format!("KUBE-SVC-{}", service.name.to_uppercase());
     let comment = format!("default/{}:http", service.name);
-    let matches = format!("-d {}/32 -p tcp -m tcp --dport {}", service.frontend.ip(), service.frontend.port());
+    let matches = format!(
+        "-d {}/32 -p tcp -m tcp --dport {}",
+        service.frontend.ip(),
+        service.frontend.port()
+    );
     let removed = |endpoint: &SocketAddr| !endpoints.contains(endpoint);
 
     // Declaring a chain makes it or, if it is there, empties it.
@@ -79,7 +83,9 @@ pub(crate) fn sync(
     } else {
         line(
             &mut nat,
-            format_args!("-A KUBE-SERVICES -m comment --comment \"{comment} cluster IP\" {matches} -j {svc}"),
+            format_args!(
+                "-A KUBE-SERVICES -m comment --comment \"{comment} cluster IP\" {matches} -j {svc}"
+            ),
         );
         line(
             &mut nat,
@@ -252,7 +258,10 @@ mod tests {
     fn four_endpoints_during_a_surge() {
         let endpoints =
             set(&["10.100.1.20:8080", "10.100.1.21:8080", "10.100.2.20:8080", "10.100.2.21:8080"]);
-        assert_eq!(chances(&sync(&service(), &endpoints, &set(&[]))), [0.25, 0.3333333333, 0.5, 1.0]);
+        assert_eq!(
+            chances(&sync(&service(), &endpoints, &set(&[]))),
+            [0.25, 0.3333333333, 0.5, 1.0]
+        );
     }
 
     proptest! {

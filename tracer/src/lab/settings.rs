@@ -60,7 +60,7 @@ impl Default for LabSettings {
             network_teardown: Duration::from_millis(100),
             syn_sent_timeout: None,
             ports: 32768..=60999,
-            snapshot_period: Duration::from_millis(700),
+            snapshot_period: Duration::from_millis(900),
         }
     }
 }

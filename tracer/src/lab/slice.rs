@@ -16,7 +16,8 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// Of a pod that is ready.
-    pub(crate) const READY: Conditions = Conditions { ready: true, serving: true, terminating: false };
+    pub(crate) const READY: Conditions =
+        Conditions { ready: true, serving: true, terminating: false };
     /// Of a ready pod whose deletion was asked for.
     pub(crate) const TERMINATING: Conditions =
         Conditions { ready: false, serving: true, terminating: true };

@@ -205,7 +205,9 @@ pub fn processes(name: &str) -> Result<Vec<i32>, NetnsError> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| *pid != own)
         // A process that ends meanwhile has no namespace any more.
-        .filter(|pid| fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|meta| netns_id(meta.ino()) == id))
+        .filter(|pid| {
+            fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|meta| netns_id(meta.ino()) == id)
+        })
         .collect())
 }
 

@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::netns::{self, NetnsError};
 use super::process::{self, ProcessError};
@@ -19,6 +21,9 @@ const DIRECTORY: &str = "/run/tracer-lab";
 pub const PREFIX: &str = "tracer-lab";
 /// How many owners there can be at a time.
 pub const INDEXES: u8 = 64;
+
+/// How long another lab may hold a lock while it clears what a dead one left.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why no set of names could be had, or a dead owner's could not be cleared.
 #[derive(Debug, thiserror::Error)]
@@ -85,10 +90,7 @@ impl Owner {
             .map_err(|source| OwnerError::File { path: DIRECTORY.into(), source })?;
         sweep_dead()?;
         if let Some(index) = wanted {
-            return match Owner::take(index)? {
-                Some(owner) => Ok(owner),
-                None => Err(OwnerError::Alive { index, pid: pid_in(&path(index)) }),
-            };
+            return Owner::take_this(index);
         }
         let mut foreign = None;
         for index in 0..INDEXES {
@@ -120,28 +122,46 @@ impl Owner {
         sweep(self.index)
     }
 
+    fn take_this(index: u8) -> Result<Owner, OwnerError> {
+        let until = Instant::now() + SWEEP_PATIENCE;
+        loop {
+            if let Some(owner) = Owner::take(index)? {
+                return Ok(owner);
+            }
+            // The lock may also be held for a moment by a lab that starts and looks for dead ones.
+            let pid = pid_in(&path(index));
+            let is_alive = pid.parse().is_ok_and(process::is_running);
+            if is_alive || Instant::now() > until {
+                return Err(OwnerError::Alive { index, pid });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn take(index: u8) -> Result<Option<Owner>, OwnerError> {
         let Some((mut file, existed)) = lock(index)? else { return Ok(None) };
-        let owner = |file| Owner { index, path: path(index), _file: file };
         if existed {
             // Its owner died between the general clean-up and now.
             sweep(index)?;
         } else if let Some(name) = names_of(index).into_iter().next() {
-            drop(owner(file));
+            // The file was made just now, so whoever made the namespace has none: it must not look as if.
+            let _ = fs::remove_file(path(index));
             return Err(OwnerError::Foreign { name });
         }
         let failed = |source| OwnerError::File { path: path(index), source };
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Some(owner(file)))
+        Ok(Some(Owner { index, path: path(index), _file: file }))
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Removed while locked, so nobody can hold a lock on the file under this name after us. If it can't
-        // be removed, it stays as an unlocked file without namespaces, which the next lab takes over.
-        let _ = fs::remove_file(&self.path);
+        // What could not be removed still has an owner file then, unlocked: the next lab clears it.
+        if names_of(self.index).is_empty() {
+            // Removed while locked, so nobody can hold a lock on the file under this name after us.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -161,13 +181,13 @@ pub fn sweep_dead() -> Result<(), OwnerError> {
     Ok(())
 }
 
-/// Removes everything that this very process owns, for an exit that cannot wait for the guards. Errors are
-/// left to the next lab, which finds a dead owner.
+/// Removes everything that this very process owns, for an exit that cannot wait for the guards. The owner
+/// files stay: what another thread makes meanwhile, and what could not be removed, the next lab clears.
 pub fn sweep_own() {
     let own = std::process::id().to_string();
     for index in (0..INDEXES).filter(|index| pid_in(&path(*index)) == own) {
-        if sweep(index).is_ok() {
-            let _ = fs::remove_file(path(index));
+        if let Err(error) = sweep(index) {
+            log::error!("{error}; the next lab tries again");
         }
     }
 }

@@ -158,7 +158,12 @@ impl Process {
             if left.is_zero() {
                 return None;
             }
-            ended = self.end.changed.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
+            ended = self
+                .end
+                .changed
+                .wait_timeout(ended, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         ended.clone()
     }
@@ -222,7 +227,8 @@ fn start_here(netns: &Netns, command: &mut Command) -> Result<(Pid, File), Proce
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |source| ProcessError::Start { program: program.clone(), source };
     // A file in memory, not a pipe: a talkative process must never block on a reader.
-    let stderr = memfd_create(c"stderr", MFdFlags::MFD_CLOEXEC).map_err(|errno| failed(errno.into()))?;
+    let stderr =
+        memfd_create(c"stderr", MFdFlags::MFD_CLOEXEC).map_err(|errno| failed(errno.into()))?;
     let stderr = File::from(stderr);
     let child = command
         .stdin(Stdio::null())

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn a_failure_says_what_was_run_and_what_it_said() {
         let sh = Tool { name: "sh", package: "dash" };
-        let error = sh.run(&["-c", "echo no; echo bad >&2; exit 3"], "").expect_err("it exits with 3");
+        let error =
+            sh.run(&["-c", "echo no; echo bad >&2; exit 3"], "").expect_err("it exits with 3");
         expect!["`sh -c echo no; echo bad >&2; exit 3` failed: bad"].assert_eq(&error.to_string());
     }
 

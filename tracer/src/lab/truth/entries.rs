@@ -51,7 +51,12 @@ pub(super) fn stale(
                 }
                 None => {
                     let expires = made;
-                    entries.push(Stale { backend: row.backend, made, expires, seen_last: look.before });
+                    entries.push(Stale {
+                        backend: row.backend,
+                        made,
+                        expires,
+                        seen_last: look.before,
+                    });
                 }
             }
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::entries::{self, Stale};
 use super::table::State;
 use super::{PodLife, Truth};
-use crate::model::{MonoNs, Symptom};
+use crate::model::{MonoNs, RequestEnded, Symptom};
 
 /// The kernel's clock of timers is this coarse at worst (HZ = 100).
 pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -33,6 +33,20 @@ pub struct ClientRow {
     pub total: Duration,
     /// How it ended.
     pub end: ClientEnd,
+}
+
+impl ClientRow {
+    /// The row of a request that started then and ended so.
+    pub fn new(start: MonoNs, ended: &RequestEnded) -> ClientRow {
+        ClientRow {
+            id: ended.id.0,
+            start,
+            port: ended.source.map(|source| source.port()),
+            connected: ended.connect,
+            total: ended.total,
+            end: ended.outcome.symptom().map_or(ClientEnd::Answered, ClientEnd::Failed),
+        }
+    }
 }
 
 /// How a request ended.
@@ -59,7 +73,6 @@ impl Span {
         let both = Span { from: self.from.max(other.from), to: self.to.min(other.to) };
         (both.from <= both.to).then_some(both)
     }
-
 }
 
 /// A request and what must have become of it.
@@ -134,6 +147,17 @@ pub fn judge(truth: &Truth, rows: &[ClientRow]) -> Vec<Judgement> {
     rows.iter().map(|row| Judgement { id: row.id, judged: judge.row(row) }).collect()
 }
 
+/// A look this long before an attempt still tells of the table that the attempt met: looks come at least
+/// once a second.
+const LOOKS_APART: Duration = Duration::from_secs(2);
+
+/// An entry that has seen a reply.
+struct Replied {
+    backend: SocketAddr,
+    made: Span,
+    expires: Span,
+}
+
 struct Judge<'a> {
     truth: &'a Truth,
     by_port: &'a BTreeMap<u16, Vec<&'a ClientRow>>,
@@ -150,18 +174,25 @@ impl Judge<'_> {
         };
         let entries = self.stale.get(&port).map_or(&[][..], Vec::as_slice);
         match (row.end, row.connected) {
-            (ClientEnd::Answered, connected) => self.answered(row, connected, entries),
+            (ClientEnd::Answered, connected) => self.answered(row, port, connected, entries),
             (ClientEnd::Failed(Symptom::Local), _) => Judged::Local,
             (ClientEnd::Failed(_), Some(_)) => self.cut(row),
             (ClientEnd::Failed(symptom), None) => self.not_connected(row, port, symptom, entries),
         }
     }
 
-    fn answered(&self, row: &ClientRow, connected: Option<Duration>, entries: &[Stale]) -> Judged {
+    fn answered(
+        &self,
+        row: &ClientRow,
+        port: u16,
+        connected: Option<Duration>,
+        entries: &[Stale],
+    ) -> Judged {
         let connected = connected.unwrap_or_default();
         let attempt = Span { from: row.start, to: row.start + connected };
         // Still in the table when the connect was over: the SYN must have met it, whatever came of it.
-        let survived = |entry: &&Stale| entry.made.to < attempt.from && entry.seen_last > attempt.to;
+        let survived =
+            |entry: &&Stale| entry.made.to < attempt.from && entry.seen_last > attempt.to;
         if let Some(entry) = entries.iter().find(survived) {
             return met(entry);
         }
@@ -169,9 +200,14 @@ impl Judge<'_> {
             // A dead address answers nobody, so the first SYN did not meet an entry to one.
             return Judged::Ok;
         }
-        let midway = |entry: &&Stale| entry.made.to < row.start && entry.expires.and(attempt).is_some();
-        match entries.iter().find(midway) {
-            Some(entry) => Judged::Slowed { backend: entry.backend, made: entry.made },
+        let midway =
+            |entry: &&Stale| entry.made.to < row.start && entry.expires.and(attempt).is_some();
+        if let Some(entry) = entries.iter().find(midway) {
+            return Judged::Slowed { backend: entry.backend, made: entry.made };
+        }
+        let replied = self.replied(row, port, row.start);
+        match replied.filter(|entry| entry.expires.and(attempt).is_some()) {
+            Some(Replied { backend, made, .. }) => Judged::Slowed { backend, made },
             None => undetermined(format!(
                 "connected only after {:.3} s, and no known entry expired meanwhile",
                 connected.as_secs_f64()
@@ -198,7 +234,8 @@ impl Judge<'_> {
     ) -> Judged {
         // The latest entry that can have been there decides; an earlier one was gone by then.
         let end = row.start + row.total;
-        let possible = entries.iter().rfind(|entry| entry.made.from <= end && entry.expires.to >= row.start);
+        let possible =
+            entries.iter().rfind(|entry| entry.made.from <= end && entry.expires.to >= row.start);
         match possible {
             Some(entry) if entry.made.to < row.start => {
                 if entry.expires.from <= row.start && entry.seen_last < row.start {
@@ -215,19 +252,24 @@ impl Judge<'_> {
             Some(entry) => return self.fresh(entry),
             None => {}
         }
-        if let Some(judged) = self.met_replied(row, port) {
-            return judged;
+        if let Some(Replied { backend, made, .. }) = self.replied(row, port, end) {
+            return Judged::MetStale { backend, made, is_replied: true };
         }
         match symptom {
             Symptom::Refused => self.refused(row),
-            _ => undetermined(format!("no look at the table shows an entry on port {port} meanwhile")),
+            _ => undetermined(format!(
+                "no look at the table shows an entry on port {port} meanwhile"
+            )),
         }
     }
 
     /// Of an attempt that made an entry itself.
     fn fresh(&self, entry: &Stale) -> Judged {
         if !self.is_dead(entry.backend, entry.made.to) {
-            return undetermined(format!("its own entry points at {}, which was not dead", entry.backend));
+            return undetermined(format!(
+                "its own entry points at {}, which was not dead",
+                entry.backend
+            ));
         }
         if !self.named(entry.made).contains(&entry.backend) {
             return undetermined(format!(
@@ -238,23 +280,25 @@ impl Judge<'_> {
         Judged::FreshToDeadAddress { backend: entry.backend }
     }
 
-    /// Whether an entry that had seen a reply carried its SYN to a dead address: one that was seen during the
-    /// attempt, or one whose time was not over when it began.
-    fn met_replied(&self, row: &ClientRow, port: u16) -> Option<Judged> {
-        let end = row.start + row.total;
-        let before = self.truth.looks.iter().rev().filter(|look| look.after <= end);
-        let (look, seen) = before
-            .take_while(|look| look.after + Duration::from_secs(10) > row.start)
-            .find_map(|look| {
-                Some((look, look.rows.iter().find(|seen| seen.port == port && !seen.is_unreplied)?))
-            })?;
-        let lives_until = look.before + Duration::from_secs(u64::from(seen.left));
-        if seen.state == State::SynSent || lives_until < row.start || !self.is_dead(seen.backend, row.start) {
-            return None;
-        }
+    /// The entry that had seen a reply, to an address that is dead by now, and that its first SYN met: one that
+    /// was seen during the attempt, or else in the last look before. `until`: looks after that don't count.
+    fn replied(&self, row: &ClientRow, port: u16, until: MonoNs) -> Option<Replied> {
+        let looks = self.truth.looks.iter().rev().skip_while(|look| look.after > until);
+        let (look, seen) = looks
+            .take_while(|look| look.after + LOOKS_APART > row.start)
+            .find_map(|look| Some((look, look.rows.iter().find(|seen| seen.port == port)?)))?;
+        let left = Duration::from_secs(u64::from(seen.left));
+        let expires = Span {
+            from: look.before + left - TICK,
+            to: look.after + left + Duration::from_secs(1) + TICK,
+        };
+        let is_stale = !seen.is_unreplied
+            && seen.state != State::SynSent
+            && expires.to >= row.start
+            && self.is_dead(seen.backend, row.start);
         let maker = self.by_port[&port].iter().rfind(|other| other.start < row.start)?;
         let made = Span { from: maker.start, to: maker.start + maker.connected? };
-        Some(Judged::MetStale { backend: seen.backend, made, is_replied: true })
+        is_stale.then_some(Replied { backend: seen.backend, made, expires })
     }
 
     fn refused(&self, row: &ClientRow) -> Judged {
@@ -282,7 +326,8 @@ impl Judge<'_> {
 
     /// The endpoints that the client node's rules may have named at some moment of the span.
     fn named(&self, span: Span) -> BTreeSet<SocketAddr> {
-        let changes = self.truth.rules.iter().filter(|change| change.node == self.truth.client_node);
+        let changes =
+            self.truth.rules.iter().filter(|change| change.node == self.truth.client_node);
         let mut named = BTreeSet::new();
         for change in changes.filter(|change| change.before <= span.to) {
             if change.after <= span.from {
@@ -471,17 +516,26 @@ mod tests {
     #[test]
     fn a_timeout_on_a_fresh_entry_to_a_live_pod_is_not_explained() {
         let mut truth = Truth { looks: looks_at_entry(6.0), ..truth() };
-        assert!(judged(&truth, &[timeout(5.999)])[0].starts_with("undetermined: its own entry points at"));
+        assert!(
+            judged(&truth, &[timeout(5.999)])[0]
+                .starts_with("undetermined: its own entry points at")
+        );
         // Nor is one to a dead address that the rules did not name any more.
         truth.looks = looks_at_entry(12.0);
-        assert!(judged(&truth, &[timeout(11.999)])[0].ends_with("which the rules did not name any more"));
+        assert!(
+            judged(&truth, &[timeout(11.999)])[0]
+                .ends_with("which the rules did not name any more")
+        );
     }
 
     #[test]
     fn a_dying_pod_refuses_and_cuts() {
         let refused = |start| request(start, 0.002, ClientEnd::Failed(Symptom::Refused));
         let closed = |start| request(start, 0.06, ClientEnd::Failed(Symptom::Closed));
-        let all = judged(&truth(), &[refused(10.05), refused(5.0), refused(2.0), closed(9.98), closed(20.0)]);
+        let all = judged(
+            &truth(),
+            &[refused(10.05), refused(5.0), refused(2.0), closed(9.98), closed(20.0)],
+        );
         assert_eq!(
             all,
             [
@@ -512,6 +566,22 @@ mod tests {
         );
         let later = judged(&truth, &[cut, timeout(21.0)]);
         assert!(later[1].starts_with("undetermined"), "its 10 s are over: {}", later[1]);
+    }
+
+    #[test]
+    fn a_reset_entry_that_expires_midway_slows_the_request() {
+        let row = Row {
+            port: 40000,
+            backend: address(A),
+            state: State::Close,
+            is_unreplied: false,
+            left: 1,
+        };
+        let look = Look { before: at(18.0), after: at(18.05), rows: vec![row] };
+        let truth = Truth { looks: vec![look], ..truth() };
+        let cut = request(9.98, 0.06, ClientEnd::Failed(Symptom::Reset));
+        let slow = request(18.1, 2.1, ClientEnd::Answered);
+        assert_eq!(judged(&truth, &[cut, slow])[1], "slowed 10.100.1.20:8080");
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::plan::Node;
 use crate::model::MonoNs;
 
 pub use judge::{ClientEnd, ClientRow, Judged, Judgement, Span, judge};
-pub use table::{Look, Row, State};
 pub(crate) use table::Watcher;
+pub use table::{Look, Row, State};
 
 /// What the lab knows. Times are on the node's monotonic clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -144,7 +144,9 @@ fn parse(line: &str, client: IpAddr, service: SocketAddr) -> Option<Row> {
     };
     let (src, dst) = (values("src"), values("dst"));
     let (sport, dport) = (values("sport"), values("dport"));
-    let end = |address: &str, port: &str| Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?));
+    let end = |address: &str, port: &str| {
+        Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+    };
     let original = (end(src.first()?, sport.first()?)?, end(dst.first()?, dport.first()?)?);
     if original.0.ip() != client || original.1 != service {
         return None;
