@@ -167,9 +167,8 @@ impl Tracer {
         let mut programs = load(settings, &types, &offsets, &btf)?;
         let log = settings.program_log.then(|| start_log(&mut programs)).flatten();
         watch(&mut programs, settings)?;
-        let ring = take(&mut programs, tracer_ebpf::MAP_EVENTS, |map| RingBuf::try_from(map))?;
-        let counters =
-            take(&mut programs, tracer_ebpf::MAP_LOST, |map| PerCpuArray::try_from(map))?;
+        let ring = take(&mut programs, tracer_ebpf::MAP_EVENTS, RingBuf::try_from)?;
+        let counters = take(&mut programs, tracer_ebpf::MAP_LOST, PerCpuArray::try_from)?;
         let hooks = attach_all(&mut programs, &types, &offsets, &btf)?;
 
         let hz = hz::ticks_per_second();
@@ -412,14 +411,14 @@ fn attach_one(
         .program_mut(hook.name())
         .ok_or_else(|| "the BPF object lacks the program: cargo xtask build".to_owned())?
         .try_into()
-        .map_err(|error: ProgramError| chain(&error))?;
-    program.load(hook.name(), btf).map_err(|error| chain(&error))?;
-    program.attach().map_err(|error| chain(&error))?;
+        .map_err(|error: ProgramError| with_causes(&error))?;
+    program.load(hook.name(), btf).map_err(|error| with_causes(&error))?;
+    program.attach().map_err(|error| with_causes(&error))?;
     Ok(note)
 }
 
-/// An error with its causes, for a note.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes on one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -8,4 +8,4 @@ pub mod fields;
 pub mod hz;
 mod losses;
 
-pub use attach::{KernelError, Settings, Tracer, has_programs};
+pub use attach::{KernelError, Settings, Tracer, has_programs, with_causes};
