@@ -186,9 +186,8 @@ fn source(ends: &Ends) -> Endpoint {
     Endpoint { address: ends.src, port: ends.src_port, zero: 0 }
 }
 
-/// The end that a tuple goes to.
 #[inline(always)]
-pub(crate) fn destination(ends: &Ends) -> Endpoint {
+fn destination(ends: &Ends) -> Endpoint {
     Endpoint { address: ends.dst, port: ends.dst_port, zero: 0 }
 }
 
