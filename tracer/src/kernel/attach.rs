@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramError};
+use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use aya_log::EbpfLogger;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
@@ -178,7 +179,7 @@ impl Tracer {
         }
         Ok(Tracer {
             ring,
-            losses: Losses::new(counters),
+            losses: Losses::new(counters, descriptors(&programs)),
             log,
             kernel: ring::Kernel { hz: hz.filter(|_| offsets.has(Feature::Life)) },
             hz,
@@ -238,8 +239,12 @@ impl Tracer {
     /// # Errors
     /// If the counters can't be read.
     pub fn finish(mut self, sink: &mut dyn FnMut(Event)) -> Result<(), KernelError> {
+        self.losses.detached(sink);
         drop(self.programs.take());
         while self.pass_on(sink) > 0 {}
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         self.tell_losses(sink)
     }
 
@@ -274,7 +279,8 @@ fn check_capabilities() -> Result<(), KernelError> {
     if in_user_namespace() { Err(KernelError::UserNamespace) } else { Ok(()) }
 }
 
-/// How many arguments `kfree_skb` passes where it has the reason: skb, location, reason.
+/// How many arguments `kfree_skb` (skb, location, reason) and `tcp_send_reset` (sk, skb, reason) pass where
+/// they have the reason.
 const ARGUMENTS_WITH_REASON: u32 = 3;
 
 fn load(
@@ -405,6 +411,11 @@ fn attach_one(
             .off
             .contains_key(&Feature::Entry)
             .then(|| fields::cost(Feature::Entry).to_owned()),
+        // Reason and RSTs without a socket came to it together (net/ipv4/tcp_ipv4.c, tcp_v4_send_reset).
+        Hook::TcpSendReset if arguments < ARGUMENTS_WITH_REASON => Some(
+            "RSTs of ports where nobody listens may be missing: they came with Linux 6.10"
+                .to_owned(),
+        ),
         Hook::KfreeSkb | Hook::TcpSendReset => None,
     };
     let program: &mut BtfTracePoint = programs
@@ -415,6 +426,15 @@ fn attach_one(
     program.load(hook.name(), btf).map_err(|error| with_causes(&error))?;
     program.attach().map_err(|error| with_causes(&error))?;
     Ok(note)
+}
+
+/// The open descriptors of the attached programs.
+fn descriptors(programs: &Ebpf) -> Vec<(Hook, RawFd)> {
+    let descriptor = |hook: Hook| match programs.program(hook.name())? {
+        Program::BtfTracePoint(program) => Some((hook, program.fd().ok()?.as_fd().as_raw_fd())),
+        _ => None,
+    };
+    Hook::ALL.into_iter().filter_map(descriptor).collect()
 }
 
 /// An error and its causes on one line.
