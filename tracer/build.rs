@@ -1,4 +1,5 @@
-//! Puts the BPF object where the library embeds it: the one that `TRACER_BPF_OBJECT` names, or an empty stub.
+//! Puts the BPF object where the library embeds it: the one that `TRACER_BPF_OBJECT` names (by an absolute
+//! path, as this runs in the package's own directory), or an empty stub.
 
 use std::path::PathBuf;
 use std::{env, fs};

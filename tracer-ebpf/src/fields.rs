@@ -61,11 +61,11 @@ macro_rules! each_field {
             SOCK_FAMILY: "sock_common" "skc_family" 2 Sockets;
             SOCK_SRC: "sock_common" "skc_rcv_saddr" 4 Sockets;
             SOCK_DST: "sock_common" "skc_daddr" 4 Sockets;
-            SOCK_SRC_PORT: "sock_common" "skc_num" 2 Sockets;
             SOCK_DST_PORT: "sock_common" "skc_dport" 2 Sockets;
             SOCK_NET: "sock_common" "skc_net.net" 8 Packets;
             SOCK_SRC_V6: "sock_common" "skc_v6_rcv_saddr" 16 SocketsV6;
             SOCK_DST_V6: "sock_common" "skc_v6_daddr" 16 SocketsV6;
+            SOCK_SRC_PORT: "inet_sock" "inet_sport" 2 Sockets;
             SOCK_PROTOCOL: "sock" "sk_protocol" 2 Sockets;
         }
     };

@@ -13,7 +13,7 @@ use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_ktime_get_ns};
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::each_field;
 use tracer_ebpf::fields::ABSENT;
-use tracer_ebpf::record::{Address, Ends, MAPPED};
+use tracer_ebpf::record::{Address, Endpoint, Ends, MAPPED};
 
 macro_rules! globals {
     ($($global:ident: $owner:literal $member:literal $size:literal $feature:ident;)*) => {
@@ -192,20 +192,30 @@ impl Sock {
         load(self.0, &SOCK_PROTOCOL).unwrap_or(0)
     }
 
-    /// Local end as source, remote end as destination; none for a socket of neither IPv4 nor IPv6.
+    /// Its remote end; none for a socket of neither IPv4 nor IPv6.
     #[inline(always)]
-    pub(crate) fn ends(self) -> Option<Ends> {
-        let (src, dst) = match load::<u16>(self.0, &SOCK_FAMILY)? {
-            AF_INET => (map_v4(load(self.0, &SOCK_SRC)?), map_v4(load(self.0, &SOCK_DST)?)),
-            AF_INET6 => (load_address(self.0, &SOCK_SRC_V6)?, load_address(self.0, &SOCK_DST_V6)?),
-            _ => return None,
-        };
-        Some(Ends {
-            src,
-            dst,
-            src_port: load::<u16>(self.0, &SOCK_SRC_PORT)?.to_be(),
-            dst_port: load(self.0, &SOCK_DST_PORT)?,
-        })
+    pub(crate) fn remote(self) -> Option<Endpoint> {
+        let address = self.address(&SOCK_DST, &SOCK_DST_V6)?;
+        Some(Endpoint { address, port: load(self.0, &SOCK_DST_PORT)?, zero: 0 })
+    }
+
+    /// Local end as source, remote end as destination.
+    #[inline(always)]
+    pub(crate) fn ends(self, remote: &Endpoint) -> Option<Ends> {
+        // inet_sport and not skc_num, as that is 0 again when the state becomes CLOSE (tcp_set_state gives the
+        // port back before it says so). It lies beyond `struct sock`, which the argument's type ends with.
+        let src_port = copy_member(self.0.as_ptr() as u64, &SOCK_SRC_PORT)?;
+        let src = self.address(&SOCK_SRC, &SOCK_SRC_V6)?;
+        Some(Ends { src, dst: remote.address, src_port, dst_port: remote.port })
+    }
+
+    #[inline(always)]
+    fn address(self, v4: &Global<u32>, v6: &Global<u32>) -> Option<Address> {
+        match load::<u16>(self.0, &SOCK_FAMILY)? {
+            AF_INET => Some(map_v4(load(self.0, v4)?)),
+            AF_INET6 => load_address(self.0, v6),
+            _ => None,
+        }
     }
 
     /// Its network namespace's number.

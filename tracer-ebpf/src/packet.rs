@@ -20,8 +20,7 @@ const ACK: u8 = 0x10;
 /// What is recorded of a packet's own bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
-    /// As [`Packet::ends`].
-    pub(crate) ends: Ends,
+    ends: Ends,
     protocol: u8,
     tcp_flags: u8,
     icmp_kind: u8,
@@ -30,16 +29,10 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// A TCP segment known by its flags only.
-    #[inline(always)]
-    pub(crate) fn bare(ends: Ends, tcp_flags: u8) -> Segment {
-        Segment { ends, protocol: TCP, tcp_flags, icmp_kind: 0, icmp_code: 0, detail: [0; 4] }
-    }
-
     /// A reset, known only from the socket that received it.
     #[inline(always)]
     pub(crate) fn reset(ends: Ends) -> Segment {
-        Segment::bare(ends, RST)
+        Segment { ends, protocol: TCP, tcp_flags: RST, icmp_kind: 0, icmp_code: 0, detail: [0; 4] }
     }
 
     /// A connect's opening segment.
@@ -50,7 +43,7 @@ impl Segment {
 
     /// Whether one of its ends is a watched Service or a backend of one.
     #[inline(always)]
-    pub(crate) fn touches_watched(&self) -> bool {
+    fn touches_watched(&self) -> bool {
         let (src, dst) = (source(&self.ends), destination(&self.ends));
         maps::is_service(&dst)
             || maps::is_service(&src)
@@ -186,9 +179,8 @@ fn source(ends: &Ends) -> Endpoint {
     Endpoint { address: ends.src, port: ends.src_port, zero: 0 }
 }
 
-/// The end that a tuple goes to.
 #[inline(always)]
-pub(crate) fn destination(ends: &Ends) -> Endpoint {
+fn destination(ends: &Ends) -> Endpoint {
     Endpoint { address: ends.dst, port: ends.dst_port, zero: 0 }
 }
 
@@ -222,6 +214,18 @@ pub(crate) struct Place {
     pub(crate) ifindex: u32,
     /// Why it is dropped.
     pub(crate) drop_reason: Option<u32>,
+}
+
+/// Records a packet whose entry is watched, or else whose own addresses are. `place` is asked only then.
+#[inline(always)]
+pub(crate) fn submit_if_watched(skb: Skb, segment: &Segment, place: impl FnOnce() -> Place) {
+    if let Some((pointer, ctinfo)) = skb.entry()
+        && let Some(tuples) = watched_entry(pointer, segment)
+    {
+        submit_with_entry(place(), segment, pointer, &tuples, ctinfo);
+    } else if segment.touches_watched() {
+        submit(place(), segment);
+    }
 }
 
 /// Records a packet that carries no entry of interest.

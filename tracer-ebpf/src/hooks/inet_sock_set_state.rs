@@ -7,8 +7,8 @@ use aya_log_ebpf::debug;
 use tracer_ebpf::HookNumber;
 use tracer_ebpf::record::{KIND_SOCKET, Socket, TCP};
 
+use crate::maps;
 use crate::memory::{self, Sock};
-use crate::{maps, packet};
 
 // include/net/tcp_states.h
 const ESTABLISHED: i32 = 1;
@@ -41,10 +41,11 @@ fn run(ctx: &BtfTracePointContext, sock: Sock, old: u8, new: u8) -> Option<()> {
     if sock.protocol() != u16::from(TCP) {
         return None;
     }
-    let ends = sock.ends()?;
-    if !maps::is_service(&packet::destination(&ends)) {
+    let remote = sock.remote()?;
+    if !maps::is_service(&remote) {
         return None;
     }
+    let ends = sock.ends(&remote)?;
     let netns = sock.netns();
     if !maps::covers(netns) {
         return None;

@@ -25,25 +25,13 @@ fn kfree_skb(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn run(ctx: &BtfTracePointContext, skb: Skb) -> Option<()> {
     let segment = packet::read(skb, Wanted::Handshake)?;
-    let entry = skb.entry();
-    let tuples = match entry {
-        Some((pointer, _)) => packet::watched_entry(pointer, &segment),
-        None => None,
-    };
-    if tuples.is_none() && !segment.touches_watched() {
-        return None;
-    }
-    // The verifier refuses to read an argument that the tracepoint does not have, unless it can see that
-    // the branch is never taken.
-    let drop_reason = if DROP_REASON.load() == 1 { Some(ctx.arg::<u32>(2)) } else { None };
-    let (netns, ifindex) = skb.place();
-    debug!(ctx, "kfree_skb: watched packet, reason {}", drop_reason.unwrap_or(0));
-    let place = Place { hook: HookNumber::KfreeSkb, netns, ifindex, drop_reason };
-    match (entry, tuples) {
-        (Some((pointer, ctinfo)), Some(tuples)) => {
-            packet::submit_with_entry(place, &segment, pointer, &tuples, ctinfo);
-        }
-        _ => packet::submit(place, &segment),
-    }
+    packet::submit_if_watched(skb, &segment, || {
+        // The verifier refuses to read an argument that the tracepoint does not have, unless it can see that
+        // the branch is never taken.
+        let drop_reason = if DROP_REASON.load() == 1 { Some(ctx.arg::<u32>(2)) } else { None };
+        let (netns, ifindex) = skb.place();
+        debug!(ctx, "kfree_skb: watched packet, reason {}", drop_reason.unwrap_or(0));
+        Place { hook: HookNumber::KfreeSkb, netns, ifindex, drop_reason }
+    });
     Some(())
 }

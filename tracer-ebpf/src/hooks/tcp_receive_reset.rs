@@ -20,10 +20,11 @@ fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn run(ctx: &BtfTracePointContext, sock: Sock) -> Option<()> {
-    let ends = sock.ends()?;
-    if !maps::is_service(&packet::destination(&ends)) {
+    let remote = sock.remote()?;
+    if !maps::is_service(&remote) {
         return None;
     }
+    let ends = sock.ends(&remote)?;
     let netns = sock.netns();
     debug!(ctx, "tcp_receive_reset: client socket, namespace {}", netns);
     let place = Place { hook: HookNumber::TcpReceiveReset, netns, ifindex: 0, drop_reason: None };

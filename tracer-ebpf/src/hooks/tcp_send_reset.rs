@@ -22,22 +22,10 @@ fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn run(ctx: &BtfTracePointContext, skb: Skb) -> Option<()> {
     let segment = packet::read(skb, Wanted::AnyTcp)?;
-    let entry = skb.entry();
-    let tuples = match entry {
-        Some((pointer, _)) => packet::watched_entry(pointer, &segment),
-        None => None,
-    };
-    if tuples.is_none() && !segment.touches_watched() {
-        return None;
-    }
-    let (netns, ifindex) = skb.place();
-    debug!(ctx, "tcp_send_reset: watched segment, namespace {}", netns);
-    let place = Place { hook: HookNumber::TcpSendReset, netns, ifindex, drop_reason: None };
-    match (entry, tuples) {
-        (Some((pointer, ctinfo)), Some(tuples)) => {
-            packet::submit_with_entry(place, &segment, pointer, &tuples, ctinfo);
-        }
-        _ => packet::submit(place, &segment),
-    }
+    packet::submit_if_watched(skb, &segment, || {
+        let (netns, ifindex) = skb.place();
+        debug!(ctx, "tcp_send_reset: watched segment, namespace {}", netns);
+        Place { hook: HookNumber::TcpSendReset, netns, ifindex, drop_reason: None }
+    });
     Some(())
 }

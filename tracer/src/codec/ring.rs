@@ -200,3 +200,6 @@ fn socket(fields: Fields<'_>) -> Result<Event, RingError> {
         }),
     })
 }
+
+#[cfg(test)]
+mod tests;

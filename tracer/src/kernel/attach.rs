@@ -1,27 +1,23 @@
-//! Loading and attaching the programs, and draining what they record. Everything is owned by [`Tracer`]:
+//! The attached tracer, and draining what it records. Everything is owned by [`Tracer`]:
 //! dropping it, or the end of the process in whatever way, detaches the programs and frees the maps.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use aya::maps::{MapData, MapError, PerCpuArray, RingBuf};
+use aya::{Btf, Ebpf, EbpfError};
 use aya_log::EbpfLogger;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use tracer_ebpf::fields::Feature;
 
 use super::capability::{Capabilities, Capability, in_user_namespace};
-use super::fields::{self, FieldsError, KernelTypes, Offsets};
-use super::hz;
+use super::fields::{self, FieldsError, KernelTypes};
 use super::losses::Losses;
+use super::{hz, programs as object};
 use crate::codec::ring;
 use crate::model::{Event, Hook, HookStatus, NetnsId};
-
-/// The BPF object, empty in a build without BPF programs.
-static PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.bpf.o"));
 
 /// Records passed on in one go, so that a flood can't keep the caller from looking at its wish to stop.
 const BATCH: usize = 1 << 16;
@@ -29,11 +25,6 @@ const BATCH: usize = 1 << 16;
 /// How often the ring buffer is looked at while it is empty. The programs wake nobody (a wake-up costs them
 /// more than the record); in this time the fastest flood seen fills a hundredth of the usual buffer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Whether this binary was built with the BPF programs.
-pub fn has_programs() -> bool {
-    !PROGRAMS.is_empty()
-}
 
 /// What to trace, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +137,7 @@ impl Tracer {
     /// If the binary has no programs, the account may not load them, the kernel has no BTF or lacks what no
     /// packet can be read without, or `net_dev_start_xmit` can't be attached.
     pub fn attach(settings: &Settings) -> Result<Tracer, KernelError> {
-        if !has_programs() {
+        if !object::has_programs() {
             return Err(KernelError::NoPrograms);
         }
         if settings.services.is_empty() {
@@ -164,13 +155,12 @@ impl Tracer {
             log::debug!("RLIMIT_MEMLOCK stays as it is: {errno}");
         }
         let btf = Btf::from_sys_fs()?;
-        let mut programs = load(settings, &types, &offsets, &btf)?;
+        let mut programs = object::load(settings, &types, &offsets, &btf)?;
         let log = settings.program_log.then(|| start_log(&mut programs)).flatten();
-        watch(&mut programs, settings)?;
-        let ring = take(&mut programs, tracer_ebpf::MAP_EVENTS, |map| RingBuf::try_from(map))?;
-        let counters =
-            take(&mut programs, tracer_ebpf::MAP_LOST, |map| PerCpuArray::try_from(map))?;
-        let hooks = attach_all(&mut programs, &types, &offsets, &btf)?;
+        object::watch(&mut programs, settings)?;
+        let ring = object::take(&mut programs, tracer_ebpf::MAP_EVENTS, RingBuf::try_from)?;
+        let counters = object::take(&mut programs, tracer_ebpf::MAP_LOST, PerCpuArray::try_from)?;
+        let hooks = object::attach_all(&mut programs, &types, &offsets, &btf)?;
 
         let hz = hz::ticks_per_second();
         let mut notes = offsets.notes();
@@ -179,7 +169,7 @@ impl Tracer {
         }
         Ok(Tracer {
             ring,
-            losses: Losses::new(counters),
+            losses: Losses::new(counters, object::descriptors(&programs)),
             log,
             kernel: ring::Kernel { hz: hz.filter(|_| offsets.has(Feature::Life)) },
             hz,
@@ -239,8 +229,12 @@ impl Tracer {
     /// # Errors
     /// If the counters can't be read.
     pub fn finish(mut self, sink: &mut dyn FnMut(Event)) -> Result<(), KernelError> {
+        self.losses.detached(sink);
         drop(self.programs.take());
         while self.pass_on(sink) > 0 {}
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         self.tell_losses(sink)
     }
 
@@ -275,151 +269,14 @@ fn check_capabilities() -> Result<(), KernelError> {
     if in_user_namespace() { Err(KernelError::UserNamespace) } else { Ok(()) }
 }
 
-/// How many arguments `kfree_skb` passes where it has the reason: skb, location, reason.
-const ARGUMENTS_WITH_REASON: u32 = 3;
-
-fn load(
-    settings: &Settings,
-    types: &KernelTypes,
-    offsets: &Offsets,
-    btf: &Btf,
-) -> Result<Ebpf, KernelError> {
-    let arguments = types.tracepoint_arguments(Hook::KfreeSkb.name()).unwrap_or(0);
-    let drop_reason = u8::from(arguments >= ARGUMENTS_WITH_REASON);
-    let limit_netns = u8::from(!settings.netns.is_empty());
-    let log_level = if settings.program_log { aya_log::Level::Debug as u8 } else { 0 };
-    let capacity = |needed: usize, usual| u32::try_from(needed).unwrap_or(u32::MAX).max(usual);
-    let mut loader = EbpfLoader::new();
-    loader
-        .btf(Some(btf))
-        .map_max_entries(tracer_ebpf::MAP_EVENTS, settings.ring_bytes)
-        .map_max_entries(
-            tracer_ebpf::MAP_SERVICES,
-            capacity(settings.services.len(), tracer_ebpf::SERVICES_CAPACITY),
-        )
-        .map_max_entries(
-            tracer_ebpf::MAP_NETNS,
-            capacity(settings.netns.len(), tracer_ebpf::NETNS_CAPACITY),
-        )
-        .override_global(tracer_ebpf::GLOBAL_DROP_REASON, &drop_reason, true)
-        .override_global(tracer_ebpf::GLOBAL_LIMIT_NETNS, &limit_netns, true)
-        .override_global(aya_log::LEVEL, &log_level, true);
-    for (global, offset) in &offsets.globals {
-        loader.override_global(global, offset, true);
-    }
-    Ok(loader.load(PROGRAMS)?)
-}
-
 fn start_log(programs: &mut Ebpf) -> Option<EbpfLogger<&'static dyn log::Log>> {
     EbpfLogger::init(programs)
         .map_err(|error| log::warn!("no log of the BPF programs: {error}"))
         .ok()
 }
 
-fn watch(programs: &mut Ebpf, settings: &Settings) -> Result<(), KernelError> {
-    let services = settings.services.iter().map(endpoint_key);
-    fill(programs, tracer_ebpf::MAP_SERVICES, services)?;
-    let netns = settings.netns.iter().map(|netns| netns.0);
-    fill(programs, tracer_ebpf::MAP_NETNS, netns)
-}
-
-fn fill<K: aya::Pod>(
-    programs: &mut Ebpf,
-    map: &'static str,
-    keys: impl Iterator<Item = K>,
-) -> Result<(), KernelError> {
-    let found = programs.map_mut(map).ok_or(KernelError::NoMap { map })?;
-    let with_source = |source| KernelError::Map { map, source };
-    let mut set: HashMap<_, K, u8> = HashMap::try_from(found).map_err(with_source)?;
-    for key in keys {
-        set.insert(key, 1, 0).map_err(with_source)?;
-    }
-    Ok(())
-}
-
-fn take<T>(
-    programs: &mut Ebpf,
-    map: &'static str,
-    open: impl FnOnce(Map) -> Result<T, MapError>,
-) -> Result<T, KernelError> {
-    let found = programs.take_map(map).ok_or(KernelError::NoMap { map })?;
-    open(found).map_err(|source| KernelError::Map { map, source })
-}
-
-/// The bytes of a `tracer_ebpf::record::Endpoint`.
-fn endpoint_key(service: &SocketAddr) -> [u8; size_of::<tracer_ebpf::record::Endpoint>()] {
-    let address = match service.ip() {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    };
-    let mut key = [0; 20];
-    key[..16].copy_from_slice(&address.octets());
-    key[16..18].copy_from_slice(&service.port().to_be_bytes());
-    key
-}
-
-fn attach_all(
-    programs: &mut Ebpf,
-    types: &KernelTypes,
-    offsets: &Offsets,
-    btf: &Btf,
-) -> Result<Vec<HookStatus>, KernelError> {
-    let mut hooks = Vec::new();
-    for hook in Hook::ALL {
-        let status = match attach_one(programs, types, offsets, btf, hook) {
-            Ok(note) => HookStatus { hook, attached: true, note },
-            Err(why) if hook == Hook::NetDevStartXmit => {
-                return Err(KernelError::Attach { hook, why });
-            }
-            Err(why) => HookStatus { hook, attached: false, note: Some(why) },
-        };
-        hooks.push(status);
-    }
-    Ok(hooks)
-}
-
-/// Attaches one program. What the hook can't tell on this kernel, or why it can't be attached.
-fn attach_one(
-    programs: &mut Ebpf,
-    types: &KernelTypes,
-    offsets: &Offsets,
-    btf: &Btf,
-    hook: Hook,
-) -> Result<Option<String>, String> {
-    let arguments = types
-        .tracepoint_arguments(hook.name())
-        .ok_or_else(|| "this kernel does not have the tracepoint".to_owned())?;
-    let note = match hook {
-        Hook::TcpReceiveReset | Hook::InetSockSetState => {
-            if let Some(why) = offsets.off.get(&Feature::Sockets) {
-                return Err(why.clone());
-            }
-            offsets
-                .off
-                .contains_key(&Feature::SocketsV6)
-                .then(|| fields::cost(Feature::SocketsV6).to_owned())
-        }
-        Hook::KfreeSkb if arguments < ARGUMENTS_WITH_REASON => {
-            Some("without reasons: they came with Linux 5.17".to_owned())
-        }
-        Hook::NetDevStartXmit => offsets
-            .off
-            .contains_key(&Feature::Entry)
-            .then(|| fields::cost(Feature::Entry).to_owned()),
-        Hook::KfreeSkb | Hook::TcpSendReset => None,
-    };
-    let program: &mut BtfTracePoint = programs
-        .program_mut(hook.name())
-        .ok_or_else(|| "the BPF object lacks the program: cargo xtask build".to_owned())?
-        .try_into()
-        .map_err(|error: ProgramError| chain(&error))?;
-    program.load(hook.name(), btf).map_err(|error| chain(&error))?;
-    program.attach().map_err(|error| chain(&error))?;
-    Ok(note)
-}
-
-/// An error with its causes, for a note.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes on one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -428,4 +285,21 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tracer_can_move_to_a_thread_of_its_own() {
+        fn can_move<T: Send>() {}
+        can_move::<Tracer>();
+    }
+
+    #[test]
+    fn nothing_is_attached_without_a_service() {
+        let attached = Tracer::attach(&Settings::new(Vec::new()));
+        assert!(matches!(attached, Err(KernelError::NoPrograms | KernelError::NoServices)));
+    }
 }

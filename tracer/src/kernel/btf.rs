@@ -2,7 +2,13 @@
 //! (<https://docs.kernel.org/bpf/btf.html>): structs and where their members lie, enums, the arguments of
 //! tracepoints. Pure over bytes, which may be bad: every read is checked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+#[cfg(test)]
+pub(super) mod assemble;
+#[cfg(test)]
+mod tests;
 
 /// What can be wrong with BTF, or missing in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,9 +155,8 @@ impl Btf {
         let mut bits = 0_u64;
         let mut at = owner;
         for name in path.split('.') {
-            let found = self.find_member(at, name, 0)?.ok_or_else(|| BtfError::NoMember {
-                owner: self.name_of(owner),
-                member: path.to_owned(),
+            let found = self.find_member(at, name, 0, &mut BTreeSet::new())?.ok_or_else(|| {
+                BtfError::NoMember { owner: self.name_of(owner), member: path.to_owned() }
             })?;
             if found.is_bitfield {
                 return Err(BtfError::BitField { member: path.to_owned() });
@@ -159,7 +164,7 @@ impl Btf {
             bits += found.bits;
             at = found.of;
         }
-        if bits % 8 != 0 {
+        if !bits.is_multiple_of(8) {
             return Err(BtfError::BitField { member: path.to_owned() });
         }
         let offset = u32::try_from(bits / 8).map_err(|_| BtfError::Damaged { at: 0 })?;
@@ -226,14 +231,19 @@ impl Btf {
         Some(TypeId(self.first_type.checked_add(u32::try_from(position).ok()?)?))
     }
 
+    /// `searched`: the types without that member, so that none is searched twice.
     fn find_member(
         &self,
         owner: TypeId,
         name: &str,
         depth: u32,
+        searched: &mut BTreeSet<u32>,
     ) -> Result<Option<FoundMember>, BtfError> {
         if depth > MAX_DEPTH {
             return Err(BtfError::Circle);
+        }
+        if !searched.insert(owner.0) {
+            return Ok(None);
         }
         let Some((btf, of)) = self.resolve(owner)? else { return Ok(None) };
         if !matches!(of.kind, KIND_STRUCT | KIND_UNION) {
@@ -252,7 +262,7 @@ impl Btf {
                     return Ok(Some(FoundMember { bits, of: member_type, is_bitfield }));
                 }
                 Some([]) if !is_bitfield => {
-                    if let Some(inner) = self.find_member(member_type, name, depth + 1)? {
+                    if let Some(inner) = self.find_member(member_type, name, depth + 1, searched)? {
                         return Ok(Some(FoundMember { bits: bits + inner.bits, ..inner }));
                     }
                 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use tracer_ebpf::fields::{ABSENT, FIELDS, Feature, Field, LAYOUTS, Layout};
+use tracer_ebpf::fields::{ABSENT, FIELDS, LAYOUTS, Layout};
+pub use tracer_ebpf::fields::{Feature, Field};
 
 use super::btf::{Btf, BtfError};
 
@@ -66,6 +67,11 @@ impl KernelTypes {
         KernelTypes { parts }
     }
 
+    /// The names of the parts that were found.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.parts.iter().map(|(name, _)| *name).collect()
+    }
+
     /// How many arguments a tracepoint's program gets.
     pub fn tracepoint_arguments(&self, name: &str) -> Option<u32> {
         self.parts.iter().find_map(|(_, btf)| btf.tracepoint_arguments(name))
@@ -110,6 +116,14 @@ impl Offsets {
     /// Whether a feature works.
     pub fn has(&self, feature: Feature) -> bool {
         !self.off.contains_key(&feature)
+    }
+
+    /// Every field and where it lies; none where its feature is off.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static Field, Option<u32>)> + '_ {
+        FIELDS
+            .iter()
+            .zip(&self.globals)
+            .map(|(field, (_, offset))| (field, Some(*offset).filter(|&offset| offset != ABSENT)))
     }
 
     /// A sentence for each feature that is off: why, and what it costs.
@@ -243,4 +257,150 @@ fn check_layout(btf: &Btf, layout: &Layout) -> Result<(), String> {
     }
     let what = if layout.member.is_empty() { "size" } else { layout.member };
     Err(format!("{}: {what} is {at} in this kernel instead of {}", layout.owner, layout.at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::btf::assemble::Assembly;
+    use super::*;
+
+    /// A kernel with just the fields of the table, 64 bytes apart, except those that `leave_out` names.
+    fn kernel(leave_out: &[&str]) -> Assembly {
+        let mut kernel = Assembly::new();
+        add_structs(&mut kernel, leave_out, |_| true);
+        kernel
+    }
+
+    fn add_structs(btf: &mut Assembly, leave_out: &[&str], wanted: impl Fn(&str) -> bool) {
+        let byte = btf.int("byte", 1);
+        if wanted("nf_conntrack_tuple") {
+            add_tuples(btf);
+        }
+        let owners: BTreeSet<_> = FIELDS.iter().map(|field| field.owner).collect();
+        for owner in owners {
+            if owner == "nf_conntrack_tuple_hash" || !wanted(owner) {
+                continue;
+            }
+            let mut members = Vec::new();
+            for (place, field) in (1_u32..).zip(FIELDS.iter().filter(|field| field.owner == owner))
+            {
+                if leave_out.contains(&field.global) {
+                    continue;
+                }
+                // A path of several names becomes nested structs of one member each.
+                let mut names = field.member.rsplit('.');
+                let mut name = names.next().expect("a path has a name");
+                let mut of = btf.array(byte, field.size);
+                for outer in names {
+                    of = btf.structure("", field.size, &[(name, of, 0)]);
+                    name = outer;
+                }
+                members.push((name, of, place * 64 * 8));
+            }
+            btf.structure(owner, 4096, &members);
+        }
+    }
+
+    fn add_tuples(btf: &mut Assembly) {
+        let byte = btf.int("byte", 1);
+        let source =
+            btf.structure("", 20, &[("u3", byte, 0), ("u", byte, 128), ("l3num", byte, 144)]);
+        let destination =
+            btf.structure("", 20, &[("u3", byte, 0), ("u", byte, 128), ("protonum", byte, 144)]);
+        let tuple = btf.structure(
+            "nf_conntrack_tuple",
+            40,
+            &[("src", source, 0), ("dst", destination, 160)],
+        );
+        btf.structure("nf_conntrack_tuple_hash", 56, &[("tuple", tuple, 128)]);
+    }
+
+    fn types(vmlinux: &Assembly, module: Option<&Assembly>) -> KernelTypes {
+        let base = Arc::new(Btf::parse(vmlinux.bytes(), None).expect("it is whole"));
+        let mut parts = vec![("vmlinux", Arc::clone(&base))];
+        if let Some(module) = module {
+            let btf = Btf::parse(module.bytes(), Some(base)).expect("it is whole");
+            parts.push(("nf_conntrack", Arc::new(btf)));
+        }
+        KernelTypes::from_parts(parts)
+    }
+
+    fn offset(offsets: &Offsets, global: &str) -> u32 {
+        offsets.globals.iter().find(|(name, _)| *name == global).expect("it is in the table").1
+    }
+
+    #[test]
+    fn every_field_of_a_whole_kernel_is_found() {
+        let offsets = resolve(&types(&kernel(&[]), None));
+        assert_eq!(offsets.notes(), Vec::<String>::new());
+        assert_eq!(offset(&offsets, "SKB_NFCT"), 64);
+        assert_eq!(offset(&offsets, "SKB_PROTOCOL"), 128);
+        assert_eq!(offset(&offsets, "HASH_TUPLE"), 16);
+    }
+
+    #[test]
+    fn a_missing_member_switches_its_feature_off_by_name() {
+        let offsets = resolve(&types(&kernel(&["CONN_ZONE"]), None));
+        assert_eq!(
+            offsets.notes(),
+            ["conntrack zones can't be told apart: the kernel has no nf_conn.zone.id"]
+        );
+        assert_eq!(offset(&offsets, "CONN_ZONE"), ABSENT);
+        assert_ne!(offset(&offsets, "CONN_STATUS"), ABSENT);
+    }
+
+    #[test]
+    fn what_needs_a_missing_feature_is_off_as_well() {
+        let offsets = resolve(&types(&kernel(&["CONN_STATUS"]), None));
+        for feature in [Feature::Entry, Feature::Life, Feature::Zone, Feature::TcpState] {
+            assert!(!offsets.has(feature), "{feature:?}");
+        }
+        assert!(offsets.has(Feature::Packets) && offsets.has(Feature::Sockets));
+        assert_eq!(offset(&offsets, "SKB_NFCT"), ABSENT);
+    }
+
+    #[test]
+    fn structs_of_a_module_come_from_the_module() {
+        let ours = |owner: &str| owner.starts_with("nf_");
+        let mut vmlinux = Assembly::new();
+        add_structs(&mut vmlinux, &[], |owner| !ours(owner));
+        // Older kernels declare it in the kernel proper without its members.
+        vmlinux.forward("nf_conn");
+        let mut module = Assembly::on(&vmlinux);
+        add_structs(&mut module, &[], ours);
+
+        let without = resolve(&types(&vmlinux, None));
+        assert_eq!(without.off[&Feature::Entry], "the kernel has no struct nf_conn");
+
+        let with = resolve(&types(&vmlinux, Some(&module)));
+        assert_eq!(with.notes(), Vec::<String>::new());
+        assert_eq!(with.found_in["nf_conn"], "nf_conntrack");
+        assert_eq!(with.found_in["sk_buff"], "vmlinux");
+    }
+
+    #[test]
+    fn a_tuple_of_another_shape_is_not_read() {
+        let mut vmlinux = Assembly::new();
+        add_structs(&mut vmlinux, &[], |owner| owner != "nf_conntrack_tuple");
+        let byte = vmlinux.int("byte", 1);
+        let tuple = vmlinux.structure("nf_conntrack_tuple", 44, &[]);
+        vmlinux.structure("nf_conntrack_tuple_hash", 60, &[("tuple", tuple, 128), ("x", byte, 0)]);
+        let offsets = resolve(&types(&vmlinux, None));
+        assert_eq!(
+            offsets.off[&Feature::Entry],
+            "nf_conntrack_tuple: size is 44 in this kernel instead of 40"
+        );
+    }
+
+    #[test]
+    fn drop_reasons_lose_their_prefix() {
+        let mut vmlinux = Assembly::new();
+        vmlinux.enumeration(
+            "skb_drop_reason",
+            &[("SKB_CONSUMED", 1), ("SKB_DROP_REASON_NO_SOCKET", 3)],
+        );
+        let names = types(&vmlinux, None).drop_reasons();
+        assert_eq!(names[&1], "SKB_CONSUMED");
+        assert_eq!(names[&3], "NO_SOCKET");
+    }
 }

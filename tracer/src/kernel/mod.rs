@@ -7,5 +7,7 @@ pub mod capability;
 pub mod fields;
 pub mod hz;
 mod losses;
+mod programs;
 
-pub use attach::{KernelError, Settings, Tracer, has_programs};
+pub use attach::{KernelError, Settings, Tracer, with_causes};
+pub use programs::has_programs;

@@ -77,6 +77,9 @@ pub enum LossSource {
     Cluster,
     /// The trace file: frames that were damaged or cut off.
     TraceFile,
+    /// The kernel passed over this hook's program, because it was running on that CPU already. Whether there
+    /// would have been a record is not known.
+    PassedOver(Hook),
 }
 
 impl LossSource {
@@ -89,6 +92,7 @@ impl LossSource {
             LossSource::Requests => "request log".to_owned(),
             LossSource::Cluster => "cluster watch".to_owned(),
             LossSource::TraceFile => "trace file".to_owned(),
+            LossSource::PassedOver(hook) => format!("program passed over at {}", hook.name()),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,8 +23,8 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The network. Port 80 of the Service leads to the address that is swallowed, port 81 to the living one,
-/// where nobody listens.
+/// The network. Port 80 of the Service leads to the address that is swallowed, ports 81 and 83 to the living
+/// one; port 82 is rejected by ICMP, as kube-proxy does for a Service without endpoints.
 pub(crate) struct Net {
     name: String,
     family: Family,
@@ -46,6 +46,23 @@ impl Net {
 
     pub(crate) fn refusing_service(&self) -> SocketAddr {
         SocketAddr::new(self.address(205, 1), 81)
+    }
+
+    pub(crate) fn rejected_service(&self) -> SocketAddr {
+        SocketAddr::new(self.address(205, 1), 82)
+    }
+
+    pub(crate) fn answering_service(&self) -> SocketAddr {
+        SocketAddr::new(self.address(205, 1), 83)
+    }
+
+    pub(crate) fn answering_backend(&self) -> SocketAddr {
+        SocketAddr::new(self.address(204, 2), 8083)
+    }
+
+    /// The node's address on the client's side.
+    pub(crate) fn gateway(&self) -> IpAddr {
+        self.address(203, 1)
     }
 
     pub(crate) fn swallowed_backend(&self) -> SocketAddr {
@@ -81,7 +98,14 @@ impl Net {
         self.write("n", "net/netfilter/nf_conntrack_tcp_timeout_syn_sent", &seconds.to_string());
     }
 
-    /// Connects from the client's namespace and a port of choice; gives up after `timeout`.
+    /// Has the pods' host track connections, like a node of its own.
+    pub(crate) fn track_in_pods(&self) {
+        let rules = "*filter\n-A INPUT -m conntrack --ctstate INVALID -j DROP\nCOMMIT\n";
+        run(&["ip", "netns", "exec", &self.part("p"), self.restore()], rules);
+    }
+
+    /// Connects from the client's namespace and a port of choice, or of the kernel's choice if that is 0;
+    /// gives up after `timeout`.
     pub(crate) fn connect(
         &self,
         from_port: u16,
@@ -89,15 +113,39 @@ impl Net {
         timeout: Duration,
     ) -> io::Result<()> {
         let from = SocketAddr::new(self.client(), from_port);
-        let path = self.path("c");
+        self.inside("c", move || {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            if from_port != 0 {
+                socket.bind(&from.into())?;
+            }
+            socket.connect_timeout(&to.into(), timeout)
+        })
+    }
+
+    /// Listens in the pods' namespace.
+    pub(crate) fn listen(&self, at: SocketAddr) -> TcpListener {
+        self.inside("p", move || TcpListener::bind(at)).expect("nobody else listens there")
+    }
+
+    fn inside<T: Send + 'static>(
+        &self,
+        part: &str,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let path = self.path(part);
         thread::spawn(move || {
             setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?;
-            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-            socket.bind(&from.into())?;
-            socket.connect_timeout(&to.into(), timeout)
+            act()
         })
         .join()
         .expect("the thread does not panic")
+    }
+
+    fn restore(&self) -> &'static str {
+        match self.family {
+            Family::V4 => "iptables-restore",
+            Family::V6 => "ip6tables-restore",
+        }
     }
 
     fn address(&self, part: u8, host: u8) -> IpAddr {
@@ -140,16 +188,18 @@ impl Net {
                 service.port()
             )
         };
+        let rejected = self.rejected_service();
         let rules = format!(
-            "*nat\n{}{}COMMIT\n",
+            "*nat\n{}{}{}COMMIT\n*filter\n-A FORWARD -d {} -p tcp --dport {} -j REJECT\nCOMMIT\n",
             rule(self.swallowed_service(), self.swallowed_backend()),
-            rule(self.refusing_service(), self.refusing_backend())
+            rule(self.refusing_service(), self.refusing_backend()),
+            rule(self.answering_service(), self.answering_backend()),
+            rejected.ip(),
+            rejected.port(),
         );
-        let restore = match self.family {
-            Family::V4 => "iptables-restore",
-            Family::V6 => "ip6tables-restore",
-        };
-        run(&["ip", "netns", "exec", &node, restore], &rules);
+        run(&["ip", "netns", "exec", &node, self.restore()], &rules);
+        // What is rejected must have somewhere to go, or there would be no forwarding of it at all.
+        run(&["ip", "-n", &node, "route", "add", &rejected.ip().to_string(), "dev", "to-p"], "");
     }
 
     /// Joins a namespace to the node by a veth pair; the node has host 1, the other side host 2.
