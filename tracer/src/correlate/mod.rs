@@ -178,6 +178,12 @@ impl Correlator {
         }
     }
 
+    /// How many client ends it holds something of.
+    #[cfg(test)]
+    fn open(&self) -> usize {
+        self.lanes.len()
+    }
+
     fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }

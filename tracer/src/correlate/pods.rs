@@ -92,7 +92,8 @@ impl Pods {
         &self.lives
     }
 
-    /// The pod that had the address at `time`: the last that came to it until then, gone or not.
+    /// The pod that had the address at `time`: the last that came to it until then, gone or not. Before the
+    /// first one, that one: a trace learns of the pods that are there only after it began.
     pub fn owner(&self, address: IpAddr, time: MonoNs) -> Option<&PodLife> {
         self.owner_index(address, time).map(|index| &self.lives[index])
     }
@@ -186,12 +187,13 @@ impl Pods {
     }
 
     fn owner_index(&self, address: IpAddr, time: MonoNs) -> Option<usize> {
-        self.by_address
-            .get(&address)?
+        let known = self.by_address.get(&address)?;
+        known
             .iter()
             .copied()
             .filter(|&index| self.lives[index].began() <= time)
             .max_by_key(|&index| (self.lives[index].began(), index))
+            .or(known.first().copied())
     }
 }
 

@@ -73,8 +73,12 @@ impl Correlator {
 
     /// Forgets what can no longer matter.
     pub(super) fn sweep(&mut self) {
+        let due = self.lanes.due(self.now);
+        if due.is_empty() {
+            return;
+        }
         let keep = self.timers.longest() + QUIET;
-        while let Some(client) = self.lanes.next_due(self.now) {
+        for client in due {
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
             let now = self.now;
             self.settle_client(client, |lane, attempt| {

@@ -95,7 +95,7 @@ pub(super) fn exposed(
         let (gone, older) = bench.met_stale(attempt)?;
         let mut evidence: Vec<Seq> = attempt.seqs().iter().map(|seen| seen.seq).collect();
         evidence.extend(older.maker.map(|maker| maker.seen.seq));
-        evidence.extend(gone.pod.asked.or(gone.pod.deleted).map(|seen| seen.seq));
+        evidence.extend([gone.pod.asked, gone.pod.deleted].iter().flatten().map(|seen| seen.seq));
         evidence.sort();
         evidence.dedup();
         let heir = heir(timeline, older.backend, &gone, attempt.first.time);
