@@ -160,7 +160,6 @@ pub(super) fn contrast(
     let others = findings.iter().filter(|finding| {
         finding.late && !finding.met_stale && finding.cause != super::Cause::LocalError
     });
-    let unanswered = timeline.unanswered.iter().filter(|seen| rollouts.is_late(seen.time));
     let other_meetings = timeline.meetings.iter().filter(|meeting| {
         meeting.end == MeetingEnd::Unanswered
             && rollouts.is_late(meeting.start)
@@ -168,14 +167,10 @@ pub(super) fn contrast(
                 exposed.start == meeting.start && exposed.source == meeting.attempt.orig.src
             })
     });
-    let other_failed = others.count() + unanswered.count() + other_meetings.count();
-    let connects_ok: u64 = timeline
-        .tally
-        .bins()
-        .filter(|(start, _)| rollouts.is_late(*start))
-        .map(|(_, bin)| bin.connects_ok)
-        .sum();
-    let other_failed = other_failed as u64;
+    let late_bins = || timeline.tally.bins().filter(|(start, _)| rollouts.is_late(*start));
+    let unanswered: u64 = late_bins().map(|(_, bin)| bin.unanswered).sum();
+    let connects_ok: u64 = late_bins().map(|(_, bin)| bin.connects_ok).sum();
+    let other_failed = (others.count() + other_meetings.count()) as u64 + unanswered;
     let other_ok = connects_ok.saturating_sub(stale_ok);
     let p_value = super::outside::fisher(stale_failed, stale_ok, other_failed, other_ok);
     Contrast { stale_failed, stale_ok, other_failed, other_ok, p_value }

@@ -192,6 +192,11 @@ impl<'a> Bench<'a> {
         }
         if answered && heir.is_none() {
             lacks("who answered is not known".to_owned());
+        } else if attempt.is_accepted() && heir.is_none() {
+            lacks("it was accepted in the end".to_owned());
+        }
+        if heir.is_some_and(|heir| heir.app == gone.pod.app) && attempt.is_accepted() {
+            lacks("the pod that has the address now is one of the same app".to_owned());
         }
         if gone.by == GoneBy::Silence
             && let Some(loss) = self.packets_lost(gone.since, at)
@@ -345,6 +350,9 @@ impl<'a> Bench<'a> {
         let what = if arrived { "reached" } else { "was sent to" };
         let mut why =
             Why::new(Cause::PodUnanswered, format!("its SYN {what} {whom} and nothing came back"));
+        if !arrived && !self.header.is_attached(Hook::KfreeSkb) {
+            why.missing.push("the hook kfree_skb was not attached: a drop was not seen".to_owned());
+        }
         why.is_falsifier = !arrived
             && failure.symptom == Symptom::ConnectTimeout
             && matches!(attempt.found, Found::Fresh { .. });

@@ -269,7 +269,7 @@ impl Case<'_> {
     }
 
     fn has_candidates(&self) -> bool {
-        !self.timeline.unanswered.is_empty()
+        self.timeline.tally.bins().any(|(_, bin)| bin.unanswered > 0)
             || self.timeline.failures.iter().any(|failure| failure.attempt.is_some())
     }
 

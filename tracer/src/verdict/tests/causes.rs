@@ -149,7 +149,7 @@ fn an_address_that_belongs_to_another_pod_by_now_is_the_wrong_pod() {
     ));
     expect![[r#"
         1 early stale-rules: the rules chose a afresh, gone for 0.50 s
-        2 late wrong-pod: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s; its address belongs to d now
+        2 late wrong-pod: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s; its address belongs to d now [the pod that has the address now is one of the same app]
         3 late pod-unanswered: its SYN was sent to d and nothing came back
     "#]].assert_eq(&said);
 }

@@ -277,3 +277,77 @@ fn a_pod_that_answers_after_the_failure_was_not_gone_then() {
     "#]]
     .assert_eq(&said);
 }
+
+#[test]
+fn a_request_that_was_accepted_in_the_end_failed_of_something_else_too() {
+    // Its entry expires in the middle, the next one leads to a live pod, which is slow.
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         129.5s request 2 40002 response-timeout 5s
+         129.501s syn 40002 isn 2 left 1s to a
+         130.6s syn 40002 isn 2 left 120s to b
+         130.601s synack 40002 isn 2 from b",
+    ));
+    expect![[r#"
+        Inconclusive 0.00
+        - 1 late failures: it was accepted in the end
+        StaleRules: Refuted
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_heir_of_the_same_app_that_accepted_is_not_to_blame_for_sure() {
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         20s    pod d 10.0.1.7 added
+         40s    request 2 40002 response-timeout 3s
+         40.001s syn 40002 isn 2 left 90.5s to a
+         40.002s synack 40002 isn 2 from a",
+    ));
+    expect![[r#"
+        Inconclusive 0.00
+        - 1 late failures: the pod that has the address now is one of the same app
+        StaleRules: Refuted
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn attempts_of_an_unlogged_client_that_fail_alike_weaken_the_contrast() {
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2
+         41s    syn 41000 isn 5 left 120s to b
+         42s    syn 41000 isn 5 left 119s to b",
+    ));
+    expect![[r#"
+        Inconclusive 1.00
+        - 1 of 1 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 1 of 1 failed; others: 1 of 133
+        - the contrast is too weak to tell
+        StaleRules: Refuted
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_pod_that_still_reset_others_was_there() {
+    let said = outcome(&rollout(
+        "6s     pod c 10.0.1.9 added
+         11s    pod c 10.0.1.9 asked
+         11.5s  blackhole 40002 isn 1 left 120s to c request 1
+         30s    blackhole 40002 isn 2 left 101.5s to c request 2
+         60s    send-reset 40040 isn 7 by c",
+    ));
+    expect![[r#"
+        Refuted 0.00
+        - all 1 late failures have another cause: 1 pod-unanswered
+        StaleRules: Refuted
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
