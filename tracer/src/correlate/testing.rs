@@ -4,7 +4,7 @@
 //! ```text
 //! ipv6                                        the client and the Service have IPv6 addresses
 //! no roles | no hook | no pods …              changes of the header, see `Scene::option`
-//! 1s    pod a 10.0.1.7 added                  added, ready, asked, deleted; the app is `web`
+//! 1s    pod a 10.0.1.7 added                  added, ready, asked, deleted; on n2, of web
 //! 5s    rollout started
 //! 0s    load until 40s to b                   a request each second, answered at once by pod b
 //! 10s   connect 40002 isn 1 to a              a request: SYN, SYN-ACK, answered after 50 ms
@@ -147,14 +147,15 @@ impl Scene {
                     "deleted" => PodChange::Deleted,
                     _ => bad(),
                 };
-                let node =
-                    rest.iter().position(|word| *word == "on").map_or("n2", |at| rest[at + 1]);
+                let word = |name| {
+                    rest.iter().position(|word| *word == name).map(|at| rest[at + 1].to_owned())
+                };
                 self.cluster(
                     at,
                     ClusterEvent::Pod {
                         name: (*name).to_owned(),
-                        app: "web".to_owned(),
-                        node: node.to_owned(),
+                        app: word("of").unwrap_or("web".to_owned()),
+                        node: word("on").unwrap_or("n2".to_owned()),
                         address: address.parse().ok(),
                         change,
                     },

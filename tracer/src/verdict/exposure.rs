@@ -167,10 +167,16 @@ pub(super) fn contrast(
                 exposed.start == meeting.start && exposed.source == meeting.attempt.orig.src
             })
     });
-    let late_bins = || timeline.tally.bins().filter(|(start, _)| rollouts.is_late(*start));
-    let unanswered: u64 = late_bins().map(|(_, bin)| bin.unanswered).sum();
-    let connects_ok: u64 = late_bins().map(|(_, bin)| bin.connects_ok).sum();
-    let other_failed = (others.count() + other_meetings.count()) as u64 + unanswered;
+    let bins = timeline.tally.bins().filter(|(start, _)| rollouts.is_late(*start));
+    let unanswered = bins.map(|(_, bin)| bin.unanswered as usize).sum::<usize>();
+    let other_failed = others.count() + unanswered + other_meetings.count();
+    let connects_ok: u64 = timeline
+        .tally
+        .bins()
+        .filter(|(start, _)| rollouts.is_late(*start))
+        .map(|(_, bin)| bin.connects_ok)
+        .sum();
+    let other_failed = other_failed as u64;
     let other_ok = connects_ok.saturating_sub(stale_ok);
     let p_value = super::outside::fisher(stale_failed, stale_ok, other_failed, other_ok);
     Contrast { stale_failed, stale_ok, other_failed, other_ok, p_value }

@@ -141,7 +141,7 @@ fn a_pod_that_was_asked_and_is_silent_is_gone() {
 fn an_address_that_belongs_to_another_pod_by_now_is_the_wrong_pod() {
     let said = causes(&rollout(
         "10.5s  blackhole 40002 isn 1 left 120s to a request 1
-         20s    pod d 10.0.1.7 added
+         20s    pod d 10.0.1.7 added of db
          40s    request 2 40002 wrong-answer 50ms
          40.001s syn 40002 isn 2 left 90.501s to a
          40.002s synack 40002 isn 2 from a
@@ -149,7 +149,7 @@ fn an_address_that_belongs_to_another_pod_by_now_is_the_wrong_pod() {
     ));
     expect![[r#"
         1 early stale-rules: the rules chose a afresh, gone for 0.50 s
-        2 late wrong-pod: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s; its address belongs to d now [the pod that has the address now is one of the same app]
+        2 late wrong-pod: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s; its address belongs to d now
         3 late pod-unanswered: its SYN was sent to d and nothing came back
     "#]].assert_eq(&said);
 }
@@ -561,4 +561,15 @@ fn a_clock_tick_that_came_late_does_not_make_another_entry() {
         2 late stale-entry-reuse: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s
     "#]]
     .assert_eq(&said);
+}
+
+#[test]
+fn a_pod_on_the_clients_node_is_reached_by_the_nodes_own_device() {
+    let said = causes(&rollout(
+        "6s     pod c 10.0.1.9 added on n1
+         30s    blackhole 40002 isn 1 left 120s to c request 1",
+    ));
+    expect![[r#"
+        1 late pod-unanswered: its SYN reached c and nothing came back
+    "#]].assert_eq(&said);
 }
