@@ -571,5 +571,6 @@ fn a_pod_on_the_clients_node_is_reached_by_the_nodes_own_device() {
     ));
     expect![[r#"
         1 late pod-unanswered: its SYN reached c and nothing came back
-    "#]].assert_eq(&said);
+    "#]]
+    .assert_eq(&said);
 }

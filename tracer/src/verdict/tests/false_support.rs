@@ -7,7 +7,7 @@ use super::{outcome, rollout};
 #[test]
 fn pods_that_are_there_throughout_leave_nothing_stale() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     pod b 10.0.1.8 added
          0s     load until 150s to b
          5s     rollout started
@@ -27,7 +27,7 @@ fn pods_that_are_there_throughout_leave_nothing_stale() {
 #[test]
 fn without_any_word_of_pods_nothing_is_gone() {
     let said = outcome(
-        &"0s     load until 150s to 10.0.1.8
+        "0s     load until 150s to 10.0.1.8
          5s     rollout started
          12s    rollout finished
          10.5s  blackhole 40002 isn 1 left 120s to 10.0.1.7 request 1
@@ -47,7 +47,7 @@ fn without_any_word_of_pods_nothing_is_gone() {
 fn an_outage_in_which_everyone_fails_is_no_contrast() {
     // The exposed attempt fails, and so does everyone else at that time.
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     pod b 10.0.1.8 added
          0s     load until 16s to b
          5s     rollout started
@@ -77,7 +77,7 @@ fn an_outage_in_which_everyone_fails_is_no_contrast() {
 #[test]
 fn without_others_to_compare_with_there_is_no_contrast() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          5s     rollout started
          10s    pod a 10.0.1.7 asked
          10.9s  pod a 10.0.1.7 deleted

@@ -151,7 +151,7 @@ fn no_stale_entry_at_all_is_not_observed() {
 #[test]
 fn a_trace_that_ends_before_the_last_entry_expires_is_inconclusive() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     pod b 10.0.1.8 added
          0s     load until 60s to b
          5s     rollout started
@@ -173,7 +173,7 @@ fn a_trace_that_ends_before_the_last_entry_expires_is_inconclusive() {
 #[test]
 fn connects_that_stop_while_entries_live_are_inconclusive() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     pod b 10.0.1.8 added
          0s     load until 60s to b
          5s     rollout started
@@ -352,7 +352,7 @@ fn without_the_hook_nothing_can_be_said() {
 #[test]
 fn a_rollout_that_did_not_finish_is_inconclusive() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     load until 20s to a
          5s     rollout started",
     );
@@ -369,7 +369,7 @@ fn a_rollout_that_did_not_finish_is_inconclusive() {
 #[test]
 fn without_requests_nothing_can_be_said() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          10s    pod a 10.0.1.7 deleted
          9.5s   syn 40002 isn 1 left 120s to a
          10.5s  syn 40002 isn 1 left 119s to a
@@ -389,7 +389,7 @@ fn without_requests_nothing_can_be_said() {
 
 #[test]
 fn without_any_event_nothing_can_be_said() {
-    let said = outcome(&"");
+    let said = outcome("");
     expect![[r#"
         Inconclusive
         - no request failed late
@@ -403,7 +403,7 @@ fn without_any_event_nothing_can_be_said() {
 #[test]
 fn without_a_rollout_each_deletion_is_judged_alike() {
     let said = outcome(
-        &"0s     pod a 10.0.1.7 added
+        "0s     pod a 10.0.1.7 added
          0s     pod b 10.0.1.8 added
          0s     load until 150s to b
          10s    pod a 10.0.1.7 asked
@@ -425,7 +425,7 @@ fn without_a_rollout_each_deletion_is_judged_alike() {
 #[test]
 fn without_a_rollout_or_a_deletion_nothing_was_observed() {
     let said = outcome(
-        &"0s     pod b 10.0.1.8 added
+        "0s     pod b 10.0.1.8 added
          0s     load until 30s to b",
     );
     expect![[r#"
@@ -441,7 +441,7 @@ fn without_a_rollout_or_a_deletion_nothing_was_observed() {
 #[test]
 fn a_failure_with_nothing_to_be_late_after_is_inconclusive() {
     let said = outcome(
-        &"0s     pod b 10.0.1.8 added
+        "0s     pod b 10.0.1.8 added
          0s     load until 30s to b
          10s    blackhole 40002 isn 1 left 120s to b request 1",
     );
