@@ -4,17 +4,18 @@ use expect_test::expect;
 
 use super::{outcome, rollout};
 
-/// The entry of an early failure is met again late.
+/// The entry of an early failure is met again late, twice.
 const REUSED: &str = "10.5s  blackhole 40002 isn 1 left 120s to a request 1
-         40s    blackhole 40002 isn 2 left 90.5s to a request 2";
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2
+         45s    blackhole 40002 isn 8 left 85.5s to a request 8";
 
 #[test]
 fn late_failures_on_stale_entries_support_it() {
     let said = outcome(&rollout(REUSED));
     expect![[r#"
         Supported 1.00
-        - 1 of 1 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 1 failed; others: 0 of 132
+        - 2 of 2 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 2 failed; others: 0 of 132
         - nothing was lost or seen that speaks against it
         StaleRules: Refuted
         Dns: Refuted
@@ -46,7 +47,7 @@ fn a_loss_after_the_rollout_makes_it_inconclusive() {
     expect![[r#"
         Inconclusive 1.00
         - 12 events were lost (ring buffer at net_dev_start_xmit) between 69.0 s and 70.0 s
-        - 1 of 1 late failures met a stale entry
+        - 2 of 2 late failures met a stale entry
         StaleRules: Inconclusive
         Dns: Inconclusive
     "#]]
@@ -62,7 +63,7 @@ fn a_loss_while_the_entries_were_made_makes_it_inconclusive() {
     expect![[r#"
         Inconclusive 1.00
         - 3 events were lost (ring buffer at net_dev_start_xmit) between 10.4 s and 10.6 s
-        - 1 of 1 late failures met a stale entry
+        - 2 of 2 late failures met a stale entry
         StaleRules: Inconclusive
         Dns: Inconclusive
     "#]]
@@ -77,8 +78,8 @@ fn a_loss_before_anything_could_matter_does_not() {
     )));
     expect![[r#"
         Supported 1.00
-        - 1 of 1 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 1 failed; others: 0 of 132
+        - 2 of 2 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 2 failed; others: 0 of 132
         - nothing was lost or seen that speaks against it
         StaleRules: Refuted
         Dns: Refuted
@@ -95,8 +96,8 @@ fn lost_socket_changes_do_not_matter() {
     )));
     expect![[r#"
         Supported 1.00
-        - 1 of 1 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 1 failed; others: 0 of 132
+        - 2 of 2 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 2 failed; others: 0 of 132
         - nothing was lost or seen that speaks against it
         StaleRules: Refuted
         Dns: Refuted
@@ -115,7 +116,7 @@ fn a_gap_in_the_request_log_or_the_watch_does() {
         Inconclusive 1.00
         - 3 events were lost (request log) between 60.0 s and 70.0 s
         - 1 events were lost (cluster watch) between 60.0 s and 71.0 s
-        - 1 of 1 late failures met a stale entry
+        - 2 of 2 late failures met a stale entry
         StaleRules: Inconclusive
         Dns: Inconclusive
     "#]]
@@ -238,7 +239,7 @@ fn exposed_attempts_of_which_some_fail_for_no_reason_are_inconclusive() {
     )));
     expect![[r#"
         Inconclusive 1.00
-        - 1 of 1 late failures met a stale entry
+        - 2 of 2 late failures met a stale entry
         - 1 attempts met a stale entry and did not fail, and nothing explains it
         StaleRules: Refuted
         Dns: Refuted
@@ -257,8 +258,8 @@ fn an_entry_that_expired_in_the_middle_is_no_falsifier() {
     )));
     expect![[r#"
         Inconclusive 1.00
-        - 1 of 1 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 2 failed; others: 0 of 132
+        - 2 of 2 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 3 failed; others: 0 of 132
         - the contrast is too weak to tell
         StaleRules: Refuted
         Dns: Refuted
@@ -273,8 +274,8 @@ fn a_late_timeout_on_a_fresh_entry_to_a_live_pod_is_a_falsifier() {
          60s    blackhole 40020 isn 5 left 120s to b request 3",
     )));
     expect![[r#"
-        Inconclusive 0.50
-        - 1 of 2 late failures met a stale entry
+        Inconclusive 0.67
+        - 2 of 3 late failures met a stale entry
         - 1 late connects timed out on a fresh entry to a live pod, and nothing explains it
         StaleRules: Refuted
         Dns: Refuted
@@ -291,9 +292,9 @@ fn late_failures_of_another_cause_lower_the_share() {
          60.002s synack 40020 isn 5 from b",
     )));
     expect![[r#"
-        Inconclusive 0.50
-        - 1 of 2 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 1 failed; others: 1 of 133
+        Inconclusive 0.67
+        - 2 of 3 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 2 failed; others: 1 of 133
         - the contrast is too weak to tell
         StaleRules: Refuted
         Dns: Refuted
@@ -302,15 +303,15 @@ fn late_failures_of_another_cause_lower_the_share() {
 }
 
 #[test]
-fn two_causes_half_and_half_are_both_supported() {
+fn two_causes_are_both_supported_each_with_its_share() {
     let said = outcome(&rollout(&format!(
         "{REUSED}
          60s    blackhole 40020 isn 5 left 120s to a request 3",
     )));
     expect![[r#"
-        Inconclusive 0.50
-        - 1 of 2 late failures sent their first SYN on an older entry to a pod that was gone
-        - late attempts that met a stale entry: 1 of 1 failed; others: 1 of 133
+        Inconclusive 0.67
+        - 2 of 3 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 2 of 2 failed; others: 1 of 133
         - the contrast is too weak to tell
         StaleRules: Supported
         Dns: Refuted
@@ -342,7 +343,7 @@ fn without_the_hook_nothing_can_be_said() {
     expect![[r#"
         Inconclusive 0.00
         - the hook net_dev_start_xmit was not attached: no SYN could be seen
-        - 1 late failures: the hook net_dev_start_xmit was not attached
+        - 2 late failures: the hook net_dev_start_xmit was not attached
         StaleRules: Inconclusive
         Dns: Inconclusive
     "#]]
