@@ -221,23 +221,24 @@ impl Correlator {
     }
 
     fn rollout(&mut self, now: Seen, deployment: &str, change: RolloutChange) {
-        let open = self
+        let mut open: Vec<&mut Rollout> = self
             .rollouts
             .iter_mut()
-            .rev()
-            .find(|rollout| rollout.deployment == deployment && rollout.finished.is_none());
-        match (change, open) {
-            (RolloutChange::Finished, Some(rollout)) => rollout.finished = Some(now),
-            (RolloutChange::Started, _) => self.rollouts.push(Rollout {
-                deployment: deployment.to_owned(),
-                started: Some(now),
-                finished: None,
-            }),
-            (RolloutChange::Finished, None) => self.rollouts.push(Rollout {
-                deployment: deployment.to_owned(),
-                started: None,
-                finished: Some(now),
-            }),
+            .filter(|rollout| rollout.deployment == deployment && rollout.finished.is_none())
+            .collect();
+        match change {
+            // A rollout that another one overtook ends with it.
+            RolloutChange::Finished if !open.is_empty() => {
+                for rollout in &mut open {
+                    rollout.finished = Some(now);
+                }
+            }
+            RolloutChange::Started | RolloutChange::Finished => {
+                let started = matches!(change, RolloutChange::Started).then_some(now);
+                let finished = started.is_none().then_some(now);
+                let deployment = deployment.to_owned();
+                self.rollouts.push(Rollout { deployment, started, finished });
+            }
         }
     }
 

@@ -135,6 +135,7 @@ impl Pods {
             let over = life.deleted.is_some() && matches!(change, PodChange::Added);
             same && !over
         });
+        let is_known = known.is_some();
         let index = known.unwrap_or_else(|| {
             self.lives.push(PodLife {
                 name: name.to_owned(),
@@ -155,7 +156,8 @@ impl Pods {
             && let Some(address) = address
         {
             life.address = Some(address);
-            if matches!(change, PodChange::Added) {
+            // A pod that was heard of before gets its address now; one that was not may have had it long.
+            if is_known || matches!(change, PodChange::Added) {
                 life.added = Some(now);
             }
             self.by_address.entry(address).or_default().push(index);

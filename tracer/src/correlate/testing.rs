@@ -54,7 +54,9 @@ pub(crate) fn scene(text: &str) -> Scene {
     // Pods first: other lines name them.
     for line in lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if let [_, "pod", name, address, ..] = words[..] {
+        if let [_, "pod", name, address, ..] = words[..]
+            && address != "-"
+        {
             let address = address.parse().unwrap_or_else(|_| panic!("address in {line:?}"));
             scene.pods.insert(name.to_owned(), address);
         }

@@ -77,7 +77,10 @@ impl Case<'_> {
             stale_failed + stale_ok,
             other_failed + other_ok,
         ));
-        if self.contrast.is_clear() {
+        if incomplete >= whole {
+            reasons.push("most of the evidence is not whole".to_owned());
+            (VerdictOutcome::Inconclusive, reasons)
+        } else if self.contrast.is_clear() {
             reasons.push("nothing was lost or seen that speaks against it".to_owned());
             (VerdictOutcome::Supported, reasons)
         } else {

@@ -574,3 +574,17 @@ fn a_pod_on_the_clients_node_is_reached_by_the_nodes_own_device() {
     "#]]
     .assert_eq(&said);
 }
+
+#[test]
+fn a_rollout_that_another_overtakes_ends_with_it() {
+    let said = causes(&rollout(
+        "6s     rollout started
+         10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2",
+    ));
+    expect![[r#"
+        1 early stale-rules: the rules chose a afresh, gone for 0.50 s
+        2 late stale-entry-reuse: its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s
+    "#]]
+    .assert_eq(&said);
+}
