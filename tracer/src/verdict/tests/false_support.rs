@@ -393,3 +393,21 @@ fn a_pod_that_gets_its_address_late_did_not_own_it_before() {
     "#]]
     .assert_eq(&said);
 }
+
+#[test]
+fn one_whole_finding_does_not_carry_many_that_were_not_seen() {
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2
+         50s    request 3 40004 connect-timeout 3s",
+    ));
+    expect![[r#"
+        Inconclusive 0.50
+        - 1 of 2 late failures sent their first SYN on an older entry to a pod that was gone
+        - late attempts that met a stale entry: 1 of 1 failed; others: 1 of 133
+        - 1 late failures: no packet of its source port was seen, though nothing was lost
+        - most of the evidence is not whole
+        StaleRules: Inconclusive
+        Dns: Inconclusive
+    "#]].assert_eq(&said);
+}
