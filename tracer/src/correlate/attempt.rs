@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::entry::Found;
 use super::pods::Seen;
-use crate::model::{DropReason, IfIndex, Isn, NetnsId, RequestId, Tuple};
+use crate::model::{DropReason, IfIndex, Isn, MonoNs, NetnsId, RequestId, Tuple};
 
 /// How many retransmissions, hops and drops of an attempt are kept.
 const MOST: usize = 8;
@@ -160,6 +160,13 @@ impl Attempt {
     /// Whether the connect was accepted, by a packet or by the socket.
     pub fn is_accepted(&self) -> bool {
         self.answer.is_some() || self.connected.is_some()
+    }
+
+    /// When it last showed a sign of life.
+    pub(super) fn last_seen(&self) -> MonoNs {
+        let answer = self.answer.map_or(self.last_syn.time, |answer| answer.seen.time);
+        let reset = self.reset.map_or(answer, |reset| reset.seen.time);
+        self.last_syn.time.max(answer).max(reset)
     }
 
     /// The events behind it, in order.

@@ -249,7 +249,7 @@ impl Sight<'_> {
             && let Some(known) = entry.expires
             && self.now.time <= known + self.slack
         {
-            if self.is_same_time(known, expires) {
+            if self.is_same_time(known, expires) || self.is_same_age(entry, expires) {
                 return self.same(entry);
             }
             if known < expires && !entry.replied && self.looks_new(remaining) {
@@ -276,6 +276,16 @@ impl Sight<'_> {
                 Found::Unsure { backend: Some(backend), why: Unsure::NoTimer }
             }
         }
+    }
+
+    /// Whether it differs from the known entry by less than a stalled clock tick explains, long after that
+    /// was made. To be another one, it would have to be made in the same moment by a SYN that was not seen.
+    fn is_same_age(&self, entry: &Entry, expires: MonoNs) -> bool {
+        let known = entry.expires.unwrap_or(expires);
+        let apart = known.since(expires).max(expires.since(known));
+        let old =
+            entry.made.is_some_and(|made| self.now.time.since(made) >= Duration::from_secs(1));
+        old && apart <= Duration::from_millis(250)
     }
 
     fn looks_new(&self, remaining: Duration) -> bool {

@@ -95,13 +95,10 @@ impl Lanes {
         self.clients.get_mut(&client).map_or(&mut [], Vec::as_mut_slice)
     }
 
-    /// The next client's end to look at, if one is due.
-    pub(super) fn next_due(&mut self, now: MonoNs) -> Option<SocketAddr> {
-        let (due, client) = self.due.front().copied()?;
-        (due <= now).then(|| {
-            self.due.pop_front();
-            client
-        })
+    /// The client ends that are due to be looked at.
+    pub(super) fn due(&mut self, now: MonoNs) -> Vec<SocketAddr> {
+        let count = self.due.iter().take_while(|(due, _)| *due <= now).count();
+        self.due.drain(..count).map(|(_, client)| client).collect()
     }
 
     /// Forgets the client's lanes that hold nothing, and comes back for the rest later.
@@ -124,5 +121,10 @@ impl Lanes {
         let mut clients: Vec<SocketAddr> = self.clients.keys().copied().collect();
         clients.sort();
         clients
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
     }
 }

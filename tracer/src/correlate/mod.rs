@@ -62,6 +62,8 @@ pub struct Correlator {
     rollouts: Vec<Rollout>,
     losses: Vec<Loss>,
     closes: (u64, u64),
+    packets: u64,
+    socket_changes: u64,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -70,7 +72,6 @@ pub struct Correlator {
 struct Kept {
     failures: Vec<Failure>,
     meetings: Vec<Meeting>,
-    unanswered: Vec<Seen>,
     entries: Vec<Entry>,
     /// Entries whose life is over and that are about to be kept or forgotten.
     candidates: Vec<Entry>,
@@ -111,6 +112,8 @@ impl Correlator {
             rollouts: Vec::new(),
             losses: Vec::new(),
             closes: (0, 0),
+            packets: 0,
+            socket_changes: 0,
             counters: BTreeMap::new(),
         }
     }
@@ -119,19 +122,19 @@ impl Correlator {
     pub fn apply(&mut self, seq: Seq, event: &Event) {
         let seen = Seen { time: event.time, seq };
         self.now = self.now.max(event.time);
-        self.count(match &event.kind {
-            EventKind::Packet(_) => "packets",
-            EventKind::TcpState(_) => "socket changes",
-            EventKind::Cluster(_) => "cluster changes",
-            EventKind::RequestStarted(_) => "requests started",
-            EventKind::RequestEnded(_) => "requests ended",
-            EventKind::SysctlSet { .. } => "sysctls set",
-            EventKind::Lost { .. } => "losses",
-        });
         match &event.kind {
-            EventKind::Packet(packet) => self.packet(seen, packet),
-            EventKind::TcpState(state) => self.tcp_state(seen, state),
-            EventKind::Cluster(change) => self.cluster(seen, change),
+            EventKind::Packet(packet) => {
+                self.packets += 1;
+                self.packet(seen, packet);
+            }
+            EventKind::TcpState(state) => {
+                self.socket_changes += 1;
+                self.tcp_state(seen, state);
+            }
+            EventKind::Cluster(change) => {
+                self.count("cluster changes");
+                self.cluster(seen, change);
+            }
             EventKind::RequestStarted(started) => self.request_started(seen, started),
             EventKind::RequestEnded(ended) => self.request_ended(seen, ended),
             EventKind::SysctlSet { netns, name, value } => {
@@ -153,11 +156,12 @@ impl Correlator {
     /// The timeline of all that was applied.
     pub fn finish(mut self) -> Timeline {
         self.settle_all();
-        let counters = std::mem::take(&mut self.counters);
+        let mut counters = std::mem::take(&mut self.counters);
+        counters.insert("packets", self.packets);
+        counters.insert("socket changes", self.socket_changes);
         let mut kept = self.kept;
         kept.failures.sort_by_key(|failure| (failure.start, failure.ended.id));
         kept.meetings.sort_by_key(|meeting| (meeting.attempt.first, meeting.attempt.orig));
-        kept.unanswered.sort();
         kept.entries.sort_by_key(|entry| (entry.made, entry.shown, entry.orig));
         Timeline {
             began: self.began,
@@ -167,7 +171,6 @@ impl Correlator {
             rollouts: self.rollouts,
             failures: kept.failures,
             meetings: kept.meetings,
-            unanswered: kept.unanswered,
             entries: kept.entries,
             tally: self.tally,
             requests: self.ledger.into_counts(),
@@ -176,6 +179,12 @@ impl Correlator {
             closes: self.closes,
             counters,
         }
+    }
+
+    /// How many client ends it holds something of.
+    #[cfg(test)]
+    fn open(&self) -> usize {
+        self.lanes.len()
     }
 
     fn count(&mut self, what: &'static str) {
@@ -212,23 +221,24 @@ impl Correlator {
     }
 
     fn rollout(&mut self, now: Seen, deployment: &str, change: RolloutChange) {
-        let open = self
+        let mut open: Vec<&mut Rollout> = self
             .rollouts
             .iter_mut()
-            .rev()
-            .find(|rollout| rollout.deployment == deployment && rollout.finished.is_none());
-        match (change, open) {
-            (RolloutChange::Finished, Some(rollout)) => rollout.finished = Some(now),
-            (RolloutChange::Started, _) => self.rollouts.push(Rollout {
-                deployment: deployment.to_owned(),
-                started: Some(now),
-                finished: None,
-            }),
-            (RolloutChange::Finished, None) => self.rollouts.push(Rollout {
-                deployment: deployment.to_owned(),
-                started: None,
-                finished: Some(now),
-            }),
+            .filter(|rollout| rollout.deployment == deployment && rollout.finished.is_none())
+            .collect();
+        match change {
+            // A rollout that another one overtook ends with it.
+            RolloutChange::Finished if !open.is_empty() => {
+                for rollout in &mut open {
+                    rollout.finished = Some(now);
+                }
+            }
+            RolloutChange::Started | RolloutChange::Finished => {
+                let started = matches!(change, RolloutChange::Started).then_some(now);
+                let finished = started.is_none().then_some(now);
+                let deployment = deployment.to_owned();
+                self.rollouts.push(Rollout { deployment, started, finished });
+            }
         }
     }
 

@@ -92,7 +92,8 @@ impl Pods {
         &self.lives
     }
 
-    /// The pod that had the address at `time`: the last that came to it until then, gone or not.
+    /// The pod that had the address at `time`: the last that came to it until then, gone or not. Before the
+    /// first one, that one: a trace learns of the pods that are there only after it began.
     pub fn owner(&self, address: IpAddr, time: MonoNs) -> Option<&PodLife> {
         self.owner_index(address, time).map(|index| &self.lives[index])
     }
@@ -134,6 +135,7 @@ impl Pods {
             let over = life.deleted.is_some() && matches!(change, PodChange::Added);
             same && !over
         });
+        let is_known = known.is_some();
         let index = known.unwrap_or_else(|| {
             self.lives.push(PodLife {
                 name: name.to_owned(),
@@ -154,7 +156,8 @@ impl Pods {
             && let Some(address) = address
         {
             life.address = Some(address);
-            if matches!(change, PodChange::Added) {
+            // A pod that was heard of before gets its address now; one that was not may have had it long.
+            if is_known || matches!(change, PodChange::Added) {
                 life.added = Some(now);
             }
             self.by_address.entry(address).or_default().push(index);
@@ -186,12 +189,13 @@ impl Pods {
     }
 
     fn owner_index(&self, address: IpAddr, time: MonoNs) -> Option<usize> {
-        self.by_address
-            .get(&address)?
+        let known = self.by_address.get(&address)?;
+        known
             .iter()
             .copied()
             .filter(|&index| self.lives[index].began() <= time)
             .max_by_key(|&index| (self.lives[index].began(), index))
+            .or(known.first().copied())
     }
 }
 

@@ -73,13 +73,16 @@ impl Correlator {
 
     /// Forgets what can no longer matter.
     pub(super) fn sweep(&mut self) {
+        let due = self.lanes.due(self.now);
+        if due.is_empty() {
+            return;
+        }
         let keep = self.timers.longest() + QUIET;
-        while let Some(client) = self.lanes.next_due(self.now) {
+        for client in due {
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
             let now = self.now;
             self.settle_client(client, |lane, attempt| {
-                let last = attempt.seqs().last().map_or(attempt.first.time, |seen| seen.time);
-                now.since(last.max(lane.touched)) > quiet
+                now.since(attempt.last_seen().max(lane.touched)) > quiet
             });
             self.retire_entries(client, keep);
             self.lanes.swept(client, now, keep);
@@ -281,7 +284,7 @@ impl Correlator {
             self.kept.meetings.push(Meeting { attempt, start, end });
         } else {
             match end {
-                MeetingEnd::Unanswered => self.kept.unanswered.push(attempt.first),
+                MeetingEnd::Unanswered => self.tally.at(start).unanswered += 1,
                 MeetingEnd::Open => {}
                 MeetingEnd::Accepted | MeetingEnd::Answered => {
                     self.tally.at(start).connects_ok += 1;

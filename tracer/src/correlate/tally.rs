@@ -16,6 +16,8 @@ pub struct Bin {
     pub ok: u64,
     /// Connects, of a request or not, that did not fail.
     pub connects_ok: u64,
+    /// Connects of no known request that were not answered, but for those kept as meetings.
+    pub unanswered: u64,
 }
 
 /// Requests and connects by the time of their start. The bins are 0.1 s wide, and grow.
@@ -72,6 +74,7 @@ impl Tally {
                     started: sum.started + bin.started,
                     ok: sum.ok + bin.ok,
                     connects_ok: sum.connects_ok + bin.connects_ok,
+                    unanswered: sum.unanswered + bin.unanswered,
                 })
             })
             .collect();

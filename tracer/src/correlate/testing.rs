@@ -4,7 +4,7 @@
 //! ```text
 //! ipv6                                        the client and the Service have IPv6 addresses
 //! no roles | no hook | no pods …              changes of the header, see `Scene::option`
-//! 1s    pod a 10.0.1.7 added                  added, ready, asked, deleted; the app is `web`
+//! 1s    pod a 10.0.1.7 added                  added, ready, asked, deleted; on n2, of web
 //! 5s    rollout started
 //! 0s    load until 40s to b                   a request each second, answered at once by pod b
 //! 10s   connect 40002 isn 1 to a              a request: SYN, SYN-ACK, answered after 50 ms
@@ -54,7 +54,9 @@ pub(crate) fn scene(text: &str) -> Scene {
     // Pods first: other lines name them.
     for line in lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if let [_, "pod", name, address, ..] = words[..] {
+        if let [_, "pod", name, address, ..] = words[..]
+            && address != "-"
+        {
             let address = address.parse().unwrap_or_else(|_| panic!("address in {line:?}"));
             scene.pods.insert(name.to_owned(), address);
         }
@@ -147,14 +149,15 @@ impl Scene {
                     "deleted" => PodChange::Deleted,
                     _ => bad(),
                 };
-                let node =
-                    rest.iter().position(|word| *word == "on").map_or("n2", |at| rest[at + 1]);
+                let word = |name| {
+                    rest.iter().position(|word| *word == name).map(|at| rest[at + 1].to_owned())
+                };
                 self.cluster(
                     at,
                     ClusterEvent::Pod {
                         name: (*name).to_owned(),
-                        app: "web".to_owned(),
-                        node: node.to_owned(),
+                        app: word("of").unwrap_or("web".to_owned()),
+                        node: word("on").unwrap_or("n2".to_owned()),
                         address: address.parse().ok(),
                         change,
                     },

@@ -1,14 +1,133 @@
-//! What the correlator makes of small traces.
+//! What the correlator makes of small traces, of disorder, and of anything at all.
 
-use super::testing::{scene, timeline};
+mod anything;
+
+use expect_test::expect;
+
+use super::testing::{Scene, scene, timeline};
+use super::{Correlator, Timeline};
+use crate::model::Seq;
+
+fn read(text: &str) -> Timeline {
+    timeline(&scene(text))
+}
 
 #[test]
 fn successes_are_forgotten_but_counted() {
-    let timeline = timeline(&scene(
+    let timeline = read(
         "0s  pod b 10.0.1.8 added
          0s  load until 60s to b",
-    ));
+    );
     assert_eq!(timeline.requests.ended, 60);
-    assert_eq!((timeline.failures.len(), timeline.meetings.len(), timeline.entries.len()), (0, 0, 0));
+    assert_eq!(
+        (timeline.failures.len(), timeline.meetings.len(), timeline.entries.len()),
+        (0, 0, 0)
+    );
     assert_eq!(timeline.tally.bins().map(|(_, bin)| bin.ok).sum::<u64>(), 60);
+}
+
+#[test]
+fn what_is_open_is_bounded_by_the_entry_lifetime() {
+    let Scene { header, events, .. } = scene(
+        "0s  pod b 10.0.1.8 added
+         0s  load until 4000s to b",
+    );
+    let mut correlator = Correlator::new(&header);
+    let mut most = 0;
+    for (seq, event) in events.iter().enumerate() {
+        correlator.apply(Seq(seq as u64), event);
+        most = most.max(correlator.open());
+    }
+    // A connect a second, and entries that are remembered for at most 120 + 5 s and a sweep.
+    assert!(most <= 140, "{most} client ends were open at once");
+}
+
+#[test]
+fn unanswered_entries_to_live_pods_are_forgotten_when_they_expire() {
+    let timeline = read(
+        "0s   pod b 10.0.1.8 added
+         1s   syn 40002 isn 1 left 120s to b
+         2s   syn 40004 isn 1 left 120s to b
+         140s connect 40100 isn 5 to b
+         150s pod b 10.0.1.8 asked",
+    );
+    assert_eq!(timeline.entries, []);
+    assert_eq!(timeline.tally.bins().map(|(_, bin)| bin.unanswered).sum::<u64>(), 2);
+}
+
+#[test]
+fn events_a_little_out_of_order_make_no_difference() {
+    let Scene { header, mut events, .. } = scene(
+        "0s     pod a 10.0.1.7 added
+         0s     pod b 10.0.1.8 added
+         0s     load until 60s to b
+         10s    pod a 10.0.1.7 asked
+         10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         10.9s  pod a 10.0.1.7 deleted
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2
+         45s    connect 40004 isn 3 to b",
+    );
+    let read = |events: &[crate::model::Event]| {
+        let mut correlator = Correlator::new(&header);
+        for (seq, event) in events.iter().enumerate() {
+            correlator.apply(Seq(seq as u64), event);
+        }
+        let timeline = correlator.finish();
+        let found = timeline.failures.iter().map(|failure| {
+            let attempt = failure.attempt.as_ref().expect("its packets were seen");
+            (failure.start, attempt.first.time, attempt.syns)
+        });
+        (found.collect::<Vec<_>>(), timeline.requests.ended)
+    };
+    let in_order = read(&events);
+    // Each request's end before its last packets, each answer before its SYN.
+    for pair in events.chunks_mut(2) {
+        let close = pair.len() == 2 && pair[1].time.since(pair[0].time).as_millis() < 10;
+        if close {
+            pair.reverse();
+        }
+    }
+    assert_eq!(read(&events), in_order);
+}
+
+#[test]
+fn the_largest_number_of_open_requests_is_known_over_time() {
+    let timeline = read(
+        "0s    pod b 10.0.1.8 added
+         1s    request 1 40002 ok 100ms
+         1.05s request 2 40004 ok 100ms
+         1.06s request 3 40006 ok 10ms
+         9s    request 4 40008 ok 100ms",
+    );
+    let most: Vec<u32> = timeline.requests.most_open.iter().map(|(_, most)| *most).collect();
+    assert_eq!(most, [1, 2, 3]);
+}
+
+#[test]
+fn a_pod_lives_until_its_last_answer_or_its_deletion() {
+    let timeline = read(
+        "0s     pod a 10.0.1.7 added
+         0s     pod b 10.0.1.8 added
+         0s     pod c 10.0.1.9 added
+         10s    pod a 10.0.1.7 asked
+         10.2s  connect 40002 isn 1 to a
+         10.4s  send-reset 40004 isn 2 by a
+         12s    pod a 10.0.1.7 deleted
+         13s    connect 40006 isn 3 to a
+         14s    pod b 10.0.1.8 deleted
+         20s    pod d 10.0.1.8 added
+         21s    connect 40008 isn 4 to d",
+    );
+    let mut said = String::new();
+    for life in timeline.pods.lives() {
+        let gone = life.gone().map(|gone| gone.seconds_from(timeline.began));
+        said += &format!("{} gone {gone:?}\n", life.name);
+    }
+    expect![[r#"
+        a gone Some(10.4)
+        b gone Some(14.0)
+        c gone None
+        d gone None
+    "#]]
+    .assert_eq(&said);
 }

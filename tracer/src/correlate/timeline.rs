@@ -27,8 +27,6 @@ pub struct Timeline {
     /// Attempts that did not make a request fail, but met an older entry whose backend may have been gone;
     /// and attempts of no known request that met one. By their first SYN.
     pub meetings: Vec<Meeting>,
-    /// Attempts of no known request that were not answered, and met no such entry.
-    pub unanswered: Vec<Seen>,
     /// Entries without a reply, or met by a later attempt, whose backend may have been gone while they
     /// lived; by when they were made.
     pub entries: Vec<Entry>,

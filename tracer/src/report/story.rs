@@ -28,7 +28,7 @@ pub fn tell(timeline: &Timeline, verdict: &Verdict, index: usize) -> Story {
     let port =
         failure.ended.source.map_or("no port".to_owned(), |it| format!("port {}", it.port()));
     let late = if finding.late { "late" } else { "early" };
-    telling.steps.sort_by(|a, b| a.0.cmp(&b.0));
+    telling.steps.sort_by_key(|(place, _)| *place);
     Story {
         request: failure.ended.id,
         title: format!(

@@ -95,7 +95,7 @@ pub(super) fn exposed(
         let (gone, older) = bench.met_stale(attempt)?;
         let mut evidence: Vec<Seq> = attempt.seqs().iter().map(|seen| seen.seq).collect();
         evidence.extend(older.maker.map(|maker| maker.seen.seq));
-        evidence.extend(gone.pod.asked.or(gone.pod.deleted).map(|seen| seen.seq));
+        evidence.extend([gone.pod.asked, gone.pod.deleted].iter().flatten().map(|seen| seen.seq));
         evidence.sort();
         evidence.dedup();
         let heir = heir(timeline, older.backend, &gone, attempt.first.time);
@@ -160,7 +160,6 @@ pub(super) fn contrast(
     let others = findings.iter().filter(|finding| {
         finding.late && !finding.met_stale && finding.cause != super::Cause::LocalError
     });
-    let unanswered = timeline.unanswered.iter().filter(|seen| rollouts.is_late(seen.time));
     let other_meetings = timeline.meetings.iter().filter(|meeting| {
         meeting.end == MeetingEnd::Unanswered
             && rollouts.is_late(meeting.start)
@@ -168,7 +167,9 @@ pub(super) fn contrast(
                 exposed.start == meeting.start && exposed.source == meeting.attempt.orig.src
             })
     });
-    let other_failed = others.count() + unanswered.count() + other_meetings.count();
+    let bins = timeline.tally.bins().filter(|(start, _)| rollouts.is_late(*start));
+    let unanswered = bins.map(|(_, bin)| bin.unanswered as usize).sum::<usize>();
+    let other_failed = others.count() + unanswered + other_meetings.count();
     let connects_ok: u64 = timeline
         .tally
         .bins()

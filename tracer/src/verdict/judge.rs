@@ -79,10 +79,12 @@ impl<'a> Bench<'a> {
             .filter(|gone| *gone <= failure.start)
             .map(|gone| failure.start.since(gone));
         let mut evidence: Vec<Seq> = failure.started.iter().map(|seen| seen.seq).collect();
-        if let Some((gone, older)) = &met {
-            evidence.extend(older.maker.map(|maker| maker.seen.seq));
-            evidence.extend(gone.pod.asked.or(gone.pod.deleted).map(|seen| seen.seq));
-            evidence.extend(gone.pod.deleted.map(|seen| seen.seq));
+        let maker = met.as_ref().and_then(|(_, older)| older.maker);
+        evidence.extend(maker.map(|maker| maker.seen.seq));
+        if let (Some(pod), Some(first)) = (owner, first)
+            && pod.gone_by(first).is_some()
+        {
+            evidence.extend([pod.asked, pod.deleted].iter().flatten().map(|seen| seen.seq));
         }
         evidence.extend(attempt.iter().flat_map(|attempt| attempt.seqs()).map(|seen| seen.seq));
         evidence.push(failure.end.seq);
@@ -133,7 +135,8 @@ impl<'a> Bench<'a> {
         if attempt.answer.is_some_and(|answer| answer.at_client && !answer.translated) {
             return Why::new(Cause::Untranslated, "its SYN-ACK kept the pod's address");
         }
-        if let Some(backend) = attempt.found.backend()
+        if let Found::Fresh { backend } | Found::Unsure { backend: Some(backend), .. } =
+            attempt.found
             && let Some(gone) = gone(self.timeline, backend, at, at)
         {
             return self.fresh_to_gone(failure, attempt, &gone);
@@ -178,11 +181,22 @@ impl<'a> Bench<'a> {
                 why.why.push_str("; its maker was not seen, its age is from its remaining life")
             }
         }
-        if older.by == OlderBy::Age && older.made.is_none() {
-            lacks("the entry's age is not known".to_owned());
+        match older.made {
+            None if older.by == OlderBy::Age => lacks("the entry's age is not known".to_owned()),
+            // Its remaining life says that it was made while tracing, so its SYN should have been seen. A
+            // timer other than the sysctl's (`ct timeout` policies) gives a fresh entry such an age.
+            Some(made) if older.by == OlderBy::Age && made >= self.timeline.began => {
+                lacks("the SYN that made the entry should have been seen and was not".to_owned());
+            }
+            _ => {}
         }
         if answered && heir.is_none() {
             lacks("who answered is not known".to_owned());
+        } else if attempt.is_accepted() && heir.is_none() {
+            lacks("it was accepted in the end".to_owned());
+        }
+        if heir.is_some_and(|heir| heir.app == gone.pod.app) && attempt.is_accepted() {
+            lacks("the pod that has the address now is one of the same app".to_owned());
         }
         if gone.by == GoneBy::Silence
             && let Some(loss) = self.packets_lost(gone.since, at)
@@ -336,6 +350,9 @@ impl<'a> Bench<'a> {
         let what = if arrived { "reached" } else { "was sent to" };
         let mut why =
             Why::new(Cause::PodUnanswered, format!("its SYN {what} {whom} and nothing came back"));
+        if !arrived && !self.header.is_attached(Hook::KfreeSkb) {
+            why.missing.push("the hook kfree_skb was not attached: a drop was not seen".to_owned());
+        }
         why.is_falsifier = !arrived
             && failure.symptom == Symptom::ConnectTimeout
             && matches!(attempt.found, Found::Fresh { .. });

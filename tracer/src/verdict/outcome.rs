@@ -77,7 +77,14 @@ impl Case<'_> {
             stale_failed + stale_ok,
             other_failed + other_ok,
         ));
-        if self.contrast.is_clear() {
+        let unseen = self.late().filter(|finding| finding.cause == Cause::Unseen).count();
+        if incomplete + unseen >= whole {
+            if incomplete == 0 {
+                reasons.extend(self.incomplete());
+            }
+            reasons.push("most of the evidence is not whole".to_owned());
+            (VerdictOutcome::Inconclusive, reasons)
+        } else if self.contrast.is_clear() {
             reasons.push("nothing was lost or seen that speaks against it".to_owned());
             (VerdictOutcome::Supported, reasons)
         } else {
@@ -269,7 +276,7 @@ impl Case<'_> {
     }
 
     fn has_candidates(&self) -> bool {
-        !self.timeline.unanswered.is_empty()
+        self.timeline.tally.bins().any(|(_, bin)| bin.unanswered > 0)
             || self.timeline.failures.iter().any(|failure| failure.attempt.is_some())
     }
 
@@ -290,8 +297,11 @@ impl Case<'_> {
         let from = self.rollouts.first_late()?;
         let mut before = from;
         let mut gap = None;
-        let times =
-            timeline.tally.bins().filter(|(_, bin)| bin.started > 0).map(|(start, _)| start);
+        let made = timeline
+            .tally
+            .bins()
+            .filter(|(_, bin)| bin.started + bin.connects_ok + bin.unanswered > 0);
+        let times = made.map(|(start, _)| start);
         for time in times.filter(|time| from <= *time && *time <= last).chain([last.max(from)]) {
             if time.since(before) > std::time::Duration::from_secs(10) {
                 gap = Some(before);

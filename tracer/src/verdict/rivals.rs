@@ -22,9 +22,11 @@ impl Case<'_> {
         let late = self.late().count();
         let whole = self.late().filter(|it| it.cause == cause && it.missing.is_empty()).count();
         let blockers = self.blockers();
-        let unsure = self
-            .late()
-            .any(|it| it.cause == Cause::Unseen || (it.cause == cause && !it.missing.is_empty()));
+        // What lacks evidence of its own cause may be of this one; but a SYN that was seen had its name.
+        let unsure = self.late().any(|finding| {
+            let unproven = !finding.missing.is_empty() && name != HypothesisName::Dns;
+            finding.cause == Cause::Unseen || unproven
+        });
         let (outcome, reasons) = if !blockers.is_empty() {
             (VerdictOutcome::Inconclusive, blockers)
         } else if late == 0 {

@@ -1,15 +1,46 @@
 //! The rules on small traces: for each, one that supports, one that refutes, one that a loss makes
 //! inconclusive.
 
+mod causes;
+mod false_support;
 mod outcomes;
+mod report;
 
 use crate::correlate::testing::{scene, timeline};
-use crate::verdict::{Settings, Verdict, assess};
+use crate::verdict::{Fate, Settings, Verdict, assess};
 
 /// What is said of a scene.
 fn verdict(text: &str) -> Verdict {
     let scene = scene(text);
     assess(&scene.header, &timeline(&scene), &Settings::default())
+}
+
+/// Each failed request: cause, late, and what its evidence lacks; then each exposed attempt that did not
+/// fail.
+fn causes(text: &str) -> String {
+    let scene = scene(text);
+    let timeline = timeline(&scene);
+    let verdict = assess(&scene.header, &timeline, &Settings::default());
+    let mut said = String::new();
+    for (failure, finding) in timeline.failures.iter().zip(&verdict.findings) {
+        let late = if finding.late { "late" } else { "early" };
+        said += &format!(
+            "{} {late} {}: {}{}\n",
+            failure.ended.id.0,
+            finding.cause,
+            finding.why,
+            finding.missing.iter().map(|lack| format!(" [{lack}]")).collect::<String>()
+        );
+    }
+    for exposed in &verdict.exposed {
+        match &exposed.fate {
+            Fate::Failed => {}
+            Fate::Explained(why) => said += &format!("survived: {why}\n"),
+            Fate::Unexplained(why) => said += &format!("survived, unexplained: {why}\n"),
+            Fate::Open => said += "open\n",
+        }
+    }
+    said
 }
 
 /// Outcome, share and reasons of the leading hypothesis, and the rivals' outcomes.
