@@ -176,7 +176,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
 fn complaint(stderr: &str) -> &str {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines().find(|line| line.starts_with("error") || line.starts_with("E: "));
-    error.or_else(|| lines().last()).unwrap_or("it does not say why")
+    error.or_else(|| lines().next_back()).unwrap_or("it does not say why")
 }
 
 fn cannot_start(command: &Command) -> String {
