@@ -88,8 +88,8 @@ fn run_tests(command: &mut Command) -> Result<Tally> {
     }
     let direct = from_stderr.join().expect("the reader of standard error does not panic")?;
     let status = child.wait().context("waiting for cargo test")?;
+    direct.iter().for_each(|line| libtest.read_directly(line));
     let mut tally = libtest.finish();
-    direct.iter().for_each(|line| tally.leave_out(line));
     if !status.success() && tally.failures().is_empty() {
         // It did not compile, or a test program died without naming the test.
         tally.add("cargo test", Err(anyhow!("failed outside of a test ({status})")));
