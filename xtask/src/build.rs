@@ -2,8 +2,8 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -38,21 +38,10 @@ pub(crate) fn bpf_object(workspace: &Workspace, toolchain: &Toolchain) -> Result
     let target_dir = workspace.bpf_target();
 
     let compiler = &toolchain.compiler;
-    let mut command = process::cargo(workspace.root());
-    if let Some(cargo) = &compiler.cargo {
-        let environment: Vec<_> = command
-            .get_envs()
-            .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
-            .collect();
-        command = Command::new(cargo);
-        command.current_dir(workspace.root());
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-    }
+    let mut command = match &compiler.cargo {
+        Some(cargo) => process::cargo_at(cargo.as_os_str(), workspace.root()),
+        None => process::cargo(workspace.root()),
+    };
     let path = env::var_os("PATH").unwrap_or_default();
     let path = [toolchain.linker.clone()].into_iter().chain(env::split_paths(&path));
     command
@@ -75,7 +64,7 @@ pub(crate) fn bpf_object(workspace: &Workspace, toolchain: &Toolchain) -> Result
 }
 
 /// Builds target/release/tracer around the object and says where it lies.
-pub(crate) fn release(workspace: &Workspace, object: &PathBuf) -> Result<PathBuf> {
+pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
     let mut command = process::host_cargo(workspace.root());
     command.args(["build", "--release", "--package", "tracer"]).env(OBJECT_VARIABLE, object);
     process::show(&mut command).context("building tracer")?;

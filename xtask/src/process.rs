@@ -119,13 +119,18 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Cargo, free of what the outer cargo set for us.
+/// Cargo, free of what the outer cargo set for us and of what the user chose for host builds.
 pub(crate) fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo_at(&env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
+}
+
+/// The same with another cargo.
+pub(crate) fn cargo_at(program: &OsStr, root: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(root);
     let set_by_cargo = |name: &str| {
         OUTER_BUILD.contains(&name)
-            || ["CARGO_PKG_", "CARGO_BIN_"].iter().any(|p| name.starts_with(p))
+            || ["CARGO_PKG_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
     };
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(set_by_cargo) {
@@ -135,7 +140,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// The same without clean-up of what the user chose for the host build.
+/// Cargo for a host build: what the user chose for those stays.
 pub(crate) fn host_cargo(root: &Path) -> Command {
     let mut command = cargo(root);
     for name in ["RUSTFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER", "CARGO_BUILD_RUSTFLAGS"] {
@@ -155,15 +160,23 @@ pub(crate) fn show(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and gives its standard output; if it fails, its last words are the error.
+/// Runs a command and gives its standard output; if it fails, what it says of that is the error.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| cannot_start(command))?;
+    command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    let output = command.output().with_context(|| cannot_start(command))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let last = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
-        bail!("`{}` failed: {}", words(command), last.unwrap_or("it does not say why"));
+        bail!("`{}` failed: {}", words(command), complaint(&stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The line that says what went wrong: the first that calls itself an error (apt's begin with `E:`), or the
+/// last one.
+fn complaint(stderr: &str) -> &str {
+    let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines().find(|line| line.starts_with("error") || line.starts_with("E: "));
+    error.or_else(|| lines().next_back()).unwrap_or("it does not say why")
 }
 
 fn cannot_start(command: &Command) -> String {
@@ -196,6 +209,11 @@ mod tests {
         command.args(["-c", "echo first >&2; echo no such package >&2; exit 3"]);
         let error = read(&mut command).expect_err("it exits with 3");
         assert!(error.to_string().ends_with("failed: no such package"), "{error}");
+        assert_eq!(
+            complaint("Updating\nerror: no network\nnote: try again\n"),
+            "error: no network"
+        );
+        assert_eq!(complaint(""), "it does not say why");
     }
 
     #[test]

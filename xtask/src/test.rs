@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use self::output::{Libtest, Tally};
@@ -43,18 +43,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     // Passing tests say on standard error what they left out, and libtest keeps that to itself otherwise.
     command.args(["--", "--show-output"]);
     let mut tally = run_tests(&mut command)?;
-    if privilege == Privilege::None {
-        tally.leave_out("tests that need root: not root and no sudo");
-    }
 
     if options.no_lab {
         tally.leave_out("quick lab: --no-lab");
     } else if privilege == Privilege::None {
         tally.leave_out("quick lab: not root and no sudo");
     } else {
-        let tracer = build::release(workspace, &object)?;
         println!("\nquick lab");
-        tally.add("quick lab", quick_lab::run(&tracer, privilege));
+        let tracer = build::release(workspace, &object);
+        tally.add("quick lab", tracer.and_then(|tracer| quick_lab::run(&tracer, privilege)));
     }
 
     println!();
@@ -91,10 +88,11 @@ fn run_tests(command: &mut Command) -> Result<Tally> {
     }
     let direct = from_stderr.join().expect("the reader of standard error does not panic")?;
     let status = child.wait().context("waiting for cargo test")?;
+    direct.iter().for_each(|line| libtest.read_directly(line));
     let mut tally = libtest.finish();
-    direct.iter().for_each(|line| tally.leave_out(line));
-    if !status.success() && tally.is_good() {
-        bail!("cargo test failed before or outside of a test ({status})");
+    if !status.success() && tally.failures().is_empty() {
+        // It did not compile, or a test program died without naming the test.
+        tally.add("cargo test", Err(anyhow!("failed outside of a test ({status})")));
     }
     Ok(tally)
 }

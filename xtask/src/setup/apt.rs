@@ -85,8 +85,11 @@ impl Lists {
 
     /// What a package depends on, by name.
     pub(crate) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
-        let text =
-            process::read(self.command("apt-cache").args(["depends", "--important", package]))?;
+        let mut command = self.command("apt-cache");
+        command.args(["depends", "--important", package]);
+        let text = process::read(&mut command).with_context(|| {
+            format!("no package {package} in the lists of this machine's sources")
+        })?;
         Ok(parse_dependencies(&text))
     }
 

@@ -9,6 +9,8 @@ use super::Violation;
 pub(crate) struct SourceFile<'a> {
     /// Its path from the repository's root.
     pub(crate) path: &'a str,
+    /// Whether all of it is tests.
+    pub(crate) is_test: bool,
     /// Its lines.
     pub(crate) lines: Vec<&'a str>,
     /// Every path with at least two segments, groups spread out: `a::{b, c::d}` gives `a::b` and `a::c::d`.
@@ -47,22 +49,23 @@ impl<'a> SourceFile<'a> {
         let tokens: TokenStream = text.parse().map_err(|error: proc_macro2::LexError| {
             Violation::new(error.span().start().line, format!("cannot be read as Rust: {error}"))
         })?;
-        let is_test_file = path.contains("/tests/") || path.ends_with("/tests.rs");
+        let is_test = path.contains("/tests/") || path.ends_with("/tests.rs");
         let mut file = SourceFile {
             path,
+            is_test,
             lines: text.lines().collect(),
             paths: Vec::new(),
             words: Vec::new(),
             test_lines: 0,
         };
-        let place = Place { depth: depth(path), in_test: is_test_file };
+        let place = Place { depth: depth(path), in_test: is_test };
         file.walk(&tokens.into_iter().collect::<Vec<_>>(), place);
         Ok(file)
     }
 
-    /// The lines that are not a test module's.
+    /// The lines that are not tests.
     pub(crate) fn length(&self) -> usize {
-        self.lines.len() - self.test_lines
+        if self.is_test { 0 } else { self.lines.len() - self.test_lines }
     }
 
     fn walk(&mut self, tokens: &[TokenTree], place: Place) {
