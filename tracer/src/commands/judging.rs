@@ -85,7 +85,9 @@ impl Options {
         let on_the_clock = |moment: Option<units::Moment>, name: &str| {
             moment
                 .map(|moment| {
-                    moment.on(header).with_context(|| format!("{name} is before this machine started"))
+                    moment
+                        .on(header)
+                        .with_context(|| format!("{name} is before this machine started"))
                 })
                 .transpose()
         };

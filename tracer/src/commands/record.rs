@@ -44,11 +44,16 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     let drain = tracing::drain(tracer, sender, stop.clone())?;
     eprintln!("tracer: tracing {}; Ctrl-C ends it", services(&options.service));
     let end = options.duration.map(|duration| clock::now() + duration);
-    tracing::pump(&events, &mut pipeline, |_| {}, |now| {
-        if end.is_some_and(|end| now >= end) {
-            stop.request();
-        }
-    });
+    tracing::pump(
+        &events,
+        &mut pipeline,
+        |_| {},
+        |now| {
+            if end.is_some_and(|end| now >= end) {
+                stop.request();
+            }
+        },
+    );
     drain.join().map_err(|_| anyhow::anyhow!("the tracing thread panicked"))?.context("tracing")?;
     let (timeline, recorded) = pipeline.finish();
     let exit = options.judging.say(&header, &timeline)?;

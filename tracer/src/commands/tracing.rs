@@ -119,8 +119,8 @@ pub fn channel() -> (SyncSender<Event>, Receiver<Event>) {
     mpsc::sync_channel(CHANNEL_EVENTS)
 }
 
-/// Starts the thread that drains the tracer into the channel until `stop`, and once more after it.
-/// The tracer is detached when the thread ends.
+/// Starts the thread that drains the tracer into the channel until `stop`; then the programs are detached,
+/// and what they had recorded by then follows.
 pub fn drain(
     mut tracer: Tracer,
     events: SyncSender<Event>,
@@ -134,7 +134,7 @@ pub fn drain(
             while !stop.is_requested() {
                 tracer.drain(DRAIN_WAIT, &mut sink)?;
             }
-            tracer.drain(Duration::ZERO, &mut sink)
+            tracer.finish(&mut sink)
         })
         .context("starting the thread that reads the ring buffer")
 }

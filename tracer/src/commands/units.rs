@@ -10,7 +10,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Duration::try_from_secs_f64(seconds)
             .map_err(|_| "a duration is zero or more seconds, such as 5s or 500ms".to_owned());
     }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 5s, 500ms or 2m"))
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it like 5s, 500ms or 2m"))
 }
 
 /// A [`duration`] of more than zero.
@@ -46,7 +47,8 @@ impl Moment {
 /// `1796091210.5` is Unix time, `+5.5` counts from the trace's beginning.
 pub fn moment(text: &str) -> Result<Moment, String> {
     let wrong = || {
-        "write it as Unix seconds (1796091210.5) or as +SECONDS since the trace began (+5)".to_owned()
+        "write it as Unix seconds (1796091210.5) or as +SECONDS since the trace began (+5)"
+            .to_owned()
     };
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if !seconds.is_finite() || seconds < 0.0 {

@@ -13,8 +13,8 @@ pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};
 pub use packet::{
-    CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment, SockState,
-    TcpFlags, TcpStateEvent,
+    CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment,
+    SockState, TcpFlags, TcpStateEvent,
 };
 pub use request::{Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Symptom};
 pub use time::{ClockAnchor, MonoNs, WallNs};

@@ -6,7 +6,9 @@ use crate::model::{ClockAnchor, MonoNs, WallNs};
 
 /// Now, on `CLOCK_MONOTONIC`: the clock of `bpf_ktime_get_ns`.
 pub fn now() -> MonoNs {
-    MonoNs(u64::try_from(read(ClockId::CLOCK_MONOTONIC)).expect("the monotonic clock starts at boot"))
+    MonoNs(
+        u64::try_from(read(ClockId::CLOCK_MONOTONIC)).expect("the monotonic clock starts at boot"),
+    )
 }
 
 /// The two clocks' relation: of several readings, the one with the smallest error.

@@ -102,11 +102,8 @@ fn port_range(header: &TraceHeader) -> Option<(u16, u16)> {
         known.find_map(|netns| header.sysctl(netns.id, PORT_RANGE))
     };
     let any = || header.sysctls.iter().find(|it| it.name == PORT_RANGE).map(|it| it.value.as_str());
-    of(NetnsRole::Client)
-        .or_else(|| of(NetnsRole::ClientNode))
-        .or_else(any)
-        .and_then(|value| {
-            let mut ends = value.split_whitespace().map(str::parse);
-            Some((ends.next()?.ok()?, ends.next()?.ok()?))
-        })
+    of(NetnsRole::Client).or_else(|| of(NetnsRole::ClientNode)).or_else(any).and_then(|value| {
+        let mut ends = value.split_whitespace().map(str::parse);
+        Some((ends.next()?.ok()?, ends.next()?.ok()?))
+    })
 }

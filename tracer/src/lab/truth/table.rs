@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Recorder;
 use crate::lab::LabError;
-use crate::sys::sysctl::SYN_SENT_TIMEOUT;
 use crate::model::MonoNs;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::stop::Stop;
+use crate::sys::sysctl::SYN_SENT_TIMEOUT;
 use crate::sys::tool::{CONNTRACK, ToolError};
 use crate::sys::{clock, sysctl};
 

@@ -409,5 +409,6 @@ fn one_whole_finding_does_not_carry_many_that_were_not_seen() {
         - most of the evidence is not whole
         StaleRules: Inconclusive
         Dns: Inconclusive
-    "#]].assert_eq(&said);
+    "#]]
+    .assert_eq(&said);
 }
