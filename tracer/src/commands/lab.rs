@@ -63,6 +63,10 @@ pub struct Options {
     #[arg(long)]
     seed: Option<u64>,
 
+    /// Record the trace to this file, for `tracer replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
     /// Write what the lab itself knows of the run, as JSON, to hold the verdict against it
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
@@ -142,7 +146,7 @@ impl Options {
             notes: lab.notes(),
         };
         let header = tracing::header(origin, &tracer, place)?;
-        let mut pipeline = Pipeline::new(&header, self.tracing.create(&header)?);
+        let mut pipeline = Pipeline::new(&header, self.tracing.create(self.record.as_deref(), &header)?);
         let mut log = self.truth.is_some().then(Vec::new);
         let counts = RefCell::new(Counts::default());
 
@@ -187,7 +191,7 @@ impl Options {
         stop: &Stop,
         over: &Stop,
         events: SyncSender<Event>,
-    ) -> Result<JoinHandle<Result<Result<(), ClientError>, NetnsError>>, NetnsError> {
+    ) -> Result<Client, NetnsError> {
         let settings = ClientSettings {
             target: lab.service(),
             workers: self.workers,
@@ -203,6 +207,9 @@ impl Options {
         })
     }
 }
+
+/// The client's thread. Either it could not enter its pod, or the client could not ask.
+type Client = JoinHandle<Result<Result<(), ClientError>, NetnsError>>;
 
 /// Starts the rollout in time, and sees it through unless the run is over before.
 fn roll_out(

@@ -1,6 +1,7 @@
 //! `tracer record`: traces this node, to a file if wanted, and says the verdict.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,6 +22,10 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", required = true)]
     service: Vec<SocketAddr>,
 
+    /// Record the trace to this file, for `tracer replay`
+    #[arg(value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// How long to trace [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
@@ -39,7 +44,7 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     let tracer = options.tracing.attach(&options.service)?;
     let origin = Origin::Record { command: tracing::command_line() };
     let header = tracing::header(origin, &tracer, options.place()?)?;
-    let mut pipeline = Pipeline::new(&header, options.tracing.create(&header)?);
+    let mut pipeline = Pipeline::new(&header, options.tracing.create(options.trace.as_deref(), &header)?);
     let (sender, events) = tracing::channel();
     let drain = tracing::drain(tracer, sender, stop.clone())?;
     eprintln!("tracer: tracing {}; Ctrl-C ends it", services(&options.service));

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -29,22 +29,18 @@ const CHANNEL_EVENTS: usize = 1 << 16;
 /// Options of a live trace.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Record the trace to this file, for `tracer replay`
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
-
     /// Replace the trace file if it exists
-    #[arg(long, requires = "record")]
-    pub force: bool,
+    #[arg(long)]
+    force: bool,
 
     /// The size of the ring buffer between the kernel and tracer: a power of two and a multiple of the
     /// page size
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::bytes)]
-    pub ring_size: u32,
+    ring_size: u32,
 
     /// Print the diagnostics of the BPF programs themselves to standard error
     #[arg(long)]
-    pub bpf_log: bool,
+    bpf_log: bool,
 }
 
 impl Options {
@@ -59,9 +55,13 @@ impl Options {
     }
 
     /// Makes the trace file, if one is wanted.
-    pub fn create(&self, header: &TraceHeader) -> Result<Option<TraceWriter>, FileError> {
+    pub fn create(
+        &self,
+        path: Option<&Path>,
+        header: &TraceHeader,
+    ) -> Result<Option<TraceWriter>, FileError> {
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
-        self.record.as_ref().map(|path| TraceWriter::create(path, header, existing)).transpose()
+        path.map(|path| TraceWriter::create(path, header, existing)).transpose()
     }
 }
 
