@@ -15,6 +15,7 @@ use crate::verdict::{self, VerdictOutcome};
 
 /// How a trace is judged, and how that is said.
 #[derive(Clone, Debug, Args)]
+#[group(skip)]
 pub struct Options {
     /// How the report is printed
     #[arg(long, value_enum, default_value_t)]

@@ -28,6 +28,7 @@ const CHANNEL_EVENTS: usize = 1 << 16;
 
 /// Options of a live trace.
 #[derive(Clone, Debug, Args)]
+#[group(skip)]
 pub struct Options {
     /// Replace the trace file if it exists
     #[arg(long)]

@@ -37,7 +37,7 @@ pub struct Report {
     pub contrast: ContrastRow,
     /// Attempts, at any time, that met a live stale entry.
     pub exposure: ExposureRow,
-    /// What the kernel's port walk let expect, as known when the rollout ended; none without a rollout or
+    /// What the kernel's port walk let expect, as known when late began; none without a rollout or
     /// stale entries.
     pub model: Option<ModelRow>,
     /// The stale entries.

@@ -1,4 +1,6 @@
-//! What the model is told: only what was known when the rollout ended.
+//! What the model is told: only what was known when late began, so that it predicts and does not describe.
+//! Not when the rollout ended: its last pods go away just after it is complete, and their entries are part
+//! of what is to come.
 
 use std::time::Duration;
 
@@ -29,7 +31,8 @@ pub struct Expected {
 /// Where the simulation's random choices come from: the same trace must give the same report.
 const SEED: u64 = 1;
 
-/// What was known when the last rollout ended; none without one, or if no entry was stale then.
+/// What was known when the last rollout had ended and late began; none without a rollout, or if no entry was
+/// stale then.
 pub fn known(
     header: &TraceHeader,
     timeline: &Timeline,
@@ -37,13 +40,14 @@ pub fn known(
     stale: &[StaleEntry<'_>],
 ) -> Option<Input> {
     let end = rollouts.last_end().filter(|end| *end <= timeline.ended)?;
+    let late = end + rollouts.late_after;
     let entries: Vec<(u16, f64)> = stale
         .iter()
         .filter(|stale| {
             // What was met or removed later was not known then; its expiry was, from its first SYN.
-            stale.entry.shown.time <= end
-                && stale.gone <= end
-                && stale.entry.ended.is_none_or(|ended| ended.time > end)
+            stale.entry.shown.time <= late
+                && stale.gone <= late
+                && stale.entry.ended.is_none_or(|ended| ended.time > late)
         })
         .filter_map(|stale| {
             Some((stale.entry.orig.src.port(), stale.entry.expires?.seconds_from(end)))
@@ -55,11 +59,11 @@ pub fn known(
     }
     let start = rollouts.first_start().unwrap_or(timeline.began);
     let before = rate(&timeline.tally, timeline.began, start);
-    let most = timeline.requests.most_open.iter().rev().find(|(time, _)| *time <= end);
+    let most = timeline.requests.most_open.iter().rev().find(|(time, _)| *time <= late);
     let timeout = timeline
         .failures
         .iter()
-        .filter(|failure| failure.symptom == Symptom::ConnectTimeout && failure.end.time <= end)
+        .filter(|failure| failure.symptom == Symptom::ConnectTimeout && failure.end.time <= late)
         .map(|failure| failure.ended.total)
         .fold(Duration::ZERO, Duration::max);
     Some(Input {

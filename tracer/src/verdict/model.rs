@@ -1,4 +1,4 @@
-//! The model: how many connects should meet a stale entry, by what was known when the rollout ended.
+//! The model: how many connects should meet a stale entry, by what was known when late began.
 //!
 //! It walks the source ports as `__inet_hash_connect` does (net/ipv4/inet_hashtables.c) on kernels that
 //! have the port selection changes of May 2022 (mainline 5.18, commits 4dfa9b438ee3 and ca7af0402550):
@@ -31,7 +31,7 @@ const JUMP: u64 = 64;
 /// The longest step while no port is in the way, in ports of the ring: 16 port numbers.
 const LONGEST_STEP: u32 = 8;
 
-/// What was known when the rollout ended. Times are seconds from then.
+/// What was known when late began. Times are seconds from the rollout's end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// The source port of each stale entry, and when it expires. Pods can die after the rollout is complete:

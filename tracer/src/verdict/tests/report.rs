@@ -242,7 +242,9 @@ fn counts_add_up() {
                 stale_ok: 1,
                 other_failed: 0,
                 other_ok: 132,
-                p_value: None,
+                p_value: Some(
+                    0.014925373134327263,
+                ),
             },
             [
                 PodRow {
