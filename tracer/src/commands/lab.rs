@@ -146,7 +146,8 @@ impl Options {
             notes: lab.notes(),
         };
         let header = tracing::header(origin, &tracer, place)?;
-        let mut pipeline = Pipeline::new(&header, self.tracing.create(self.record.as_deref(), &header)?);
+        let mut pipeline =
+            Pipeline::new(&header, self.tracing.create(self.record.as_deref(), &header)?);
         let mut log = self.truth.is_some().then(Vec::new);
         let counts = RefCell::new(Counts::default());
 

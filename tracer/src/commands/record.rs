@@ -44,7 +44,8 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     let tracer = options.tracing.attach(&options.service)?;
     let origin = Origin::Record { command: tracing::command_line() };
     let header = tracing::header(origin, &tracer, options.place()?)?;
-    let mut pipeline = Pipeline::new(&header, options.tracing.create(options.trace.as_deref(), &header)?);
+    let mut pipeline =
+        Pipeline::new(&header, options.tracing.create(options.trace.as_deref(), &header)?);
     let (sender, events) = tracing::channel();
     let drain = tracing::drain(tracer, sender, stop.clone())?;
     eprintln!("tracer: tracing {}; Ctrl-C ends it", services(&options.service));

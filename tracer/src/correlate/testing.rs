@@ -492,3 +492,18 @@ fn number(text: &str) -> u64 {
 fn address(text: &str, line: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|_| panic!("address in {line:?}"))
 }
+
+/// A rollout in which pod `a` goes and `b` stays, with a connect each second to `b`, and room for more.
+pub(crate) fn rollout(more: &str) -> String {
+    format!(
+        "0s     pod a 10.0.1.7 added
+         0s     pod b 10.0.1.8 added
+         0s     load until 150s to b
+         5s     rollout started
+         9.9s   connect 40000 isn 9 to a
+         10s    pod a 10.0.1.7 asked
+         10.9s  pod a 10.0.1.7 deleted
+         12s    rollout finished
+         {more}"
+    )
+}

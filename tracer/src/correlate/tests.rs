@@ -1,7 +1,5 @@
 //! What the correlator makes of small traces, of disorder, and of anything at all.
 
-mod anything;
-
 use expect_test::expect;
 
 use super::testing::{Scene, scene, timeline};

@@ -6,6 +6,8 @@ mod fixture;
 pub mod json;
 pub mod story;
 pub mod terminal;
+#[cfg(test)]
+mod tests;
 pub mod view;
 pub mod words;
 

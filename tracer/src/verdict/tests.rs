@@ -4,9 +4,8 @@
 mod causes;
 mod false_support;
 mod outcomes;
-mod report;
 
-use crate::correlate::testing::{scene, timeline};
+use crate::correlate::testing::{rollout, scene, timeline};
 use crate::verdict::{Fate, Settings, Verdict, assess};
 
 /// What is said of a scene.
@@ -56,19 +55,4 @@ fn outcome(text: &str) -> String {
         said += &format!("{:?}: {:?}\n", rival.name, rival.outcome);
     }
     said
-}
-
-/// A rollout in which pod `a` goes and `b` stays, with a connect each second to `b`, and room for more.
-fn rollout(more: &str) -> String {
-    format!(
-        "0s     pod a 10.0.1.7 added
-         0s     pod b 10.0.1.8 added
-         0s     load until 150s to b
-         5s     rollout started
-         9.9s   connect 40000 isn 9 to a
-         10s    pod a 10.0.1.7 asked
-         10.9s  pod a 10.0.1.7 deleted
-         12s    rollout finished
-         {more}"
-    )
 }

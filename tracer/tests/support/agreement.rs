@@ -35,7 +35,11 @@ pub(crate) struct Agreement {
 }
 
 /// Compares request by request. Both are JSON texts; the times of `report` count from `began`.
-pub(crate) fn compare(truth: &str, report: &str, began: MonoNs) -> Result<Agreement, serde_json::Error> {
+pub(crate) fn compare(
+    truth: &str,
+    report: &str,
+    began: MonoNs,
+) -> Result<Agreement, serde_json::Error> {
     let truth: TruthFile = serde_json::from_str(truth)?;
     let report: Value = serde_json::from_str(report)?;
     let failed = rows(&report["failed"]);
@@ -111,8 +115,8 @@ fn agree(
             let row = has_failed(&["stale-entry-reuse"], Some(backend.to_string()))?;
             let start = row["start"].as_f64().ok_or("it has no start")?;
             let age = row["entry_age"].as_f64().ok_or("the entry has no age in the report")?;
-            let within = made.from.seconds_from(began) - TOLERANCE
-                ..=made.to.seconds_from(began) + TOLERANCE;
+            let within =
+                made.from.seconds_from(began) - TOLERANCE..=made.to.seconds_from(began) + TOLERANCE;
             if within.contains(&(start - age)) {
                 Ok(())
             } else {

@@ -2,8 +2,7 @@
 
 use expect_test::expect;
 
-use super::rollout;
-use crate::correlate::testing::{scene, timeline};
+use crate::correlate::testing::{rollout, scene, timeline};
 use crate::report::{Report, view};
 use crate::verdict::{Settings, assess};
 
