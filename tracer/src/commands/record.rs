@@ -43,7 +43,7 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     signals::watch(&stop, || {}).context("catching signals")?;
     let tracer = options.tracing.attach(&options.service)?;
     let origin = Origin::Record { command: tracing::command_line() };
-    let header = tracing::header(origin, &tracer, options.place()?)?;
+    let header = tracing::header(origin, &tracer, options.place())?;
     let mut pipeline =
         Pipeline::new(&header, options.tracing.create(options.trace.as_deref(), &header)?);
     let (sender, events) = tracing::channel();
@@ -68,20 +68,19 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
 }
 
 impl Options {
-    /// This node as seen from the namespace that tracer runs in.
-    fn place(&self) -> anyhow::Result<Place> {
-        let here = netns::Netns::current().context("asking for this network namespace")?;
-        let sysctls = sysctl::values(&here, &sysctl::OF_INTEREST)?;
-        Ok(Place {
-            services: self.service.clone(),
-            netns: vec![Netns {
-                id: here.id(),
-                name: here.name().to_owned(),
-                role: NetnsRole::ClientNode,
-            }],
-            sysctls,
-            notes: Vec::new(),
-        })
+    /// The namespaces of this machine with their timers. Which of them is the client's node shows in the
+    /// trace: there the Service's entries are.
+    fn place(&self) -> Place {
+        let mut place = Place { services: self.service.clone(), ..Place::default() };
+        for netns in netns::visible() {
+            // One that has gone since it was listed has no timers to tell and makes no entries.
+            if let Ok(sysctls) = sysctl::values(&netns, &sysctl::OF_INTEREST) {
+                place.sysctls.extend(sysctls);
+                let name = netns.name().to_owned();
+                place.netns.push(Netns { id: netns.id(), name, role: NetnsRole::Other });
+            }
+        }
+        place
     }
 }
 

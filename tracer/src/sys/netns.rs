@@ -1,5 +1,6 @@
 //! Named network namespaces, as `ip netns` shows them, and work done inside one.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -150,6 +151,19 @@ pub fn names() -> Vec<String> {
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
+}
+
+/// The namespaces that this machine shows: the calling thread's own first, those with a name, and those of
+/// every process in /proc. One that goes away meanwhile, or that may not be opened, is left out.
+pub fn visible() -> Vec<Netns> {
+    let named = names().into_iter().filter_map(|name| Netns::open(&name).ok());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Netns::open_path(&format!("process {pid}"), &entry.path().join("ns/net")).ok()
+    });
+    let mut seen = BTreeSet::new();
+    let all = Netns::current().into_iter().chain(named).chain(processes);
+    all.filter(|netns| seen.insert(netns.id)).collect()
 }
 
 /// Makes namespaces of these names, with their loopback device up.

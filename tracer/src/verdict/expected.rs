@@ -105,8 +105,14 @@ fn port_range(header: &TraceHeader) -> Option<(u16, u16)> {
         let mut known = header.netns.iter().filter(move |netns| netns.role == role);
         known.find_map(|netns| header.sysctl(netns.id, PORT_RANGE))
     };
-    let any = || header.sysctls.iter().find(|it| it.name == PORT_RANGE).map(|it| it.value.as_str());
-    of(NetnsRole::Client).or_else(|| of(NetnsRole::ClientNode)).or_else(any).and_then(|value| {
+    // Without a word of which namespace is the client's, all of them must say the same.
+    let common = || {
+        let ranges = header.sysctls.iter().filter(|sysctl| sysctl.name == PORT_RANGE);
+        let mut values = ranges.map(|sysctl| sysctl.value.as_str());
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
+    };
+    of(NetnsRole::Client).or_else(|| of(NetnsRole::ClientNode)).or_else(common).and_then(|value| {
         let mut ends = value.split_whitespace().map(str::parse);
         Some((ends.next()?.ok()?, ends.next()?.ok()?))
     })
