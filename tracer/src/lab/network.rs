@@ -13,7 +13,7 @@ use super::settings::LabSettings;
 use crate::model;
 use crate::model::NetnsRole;
 use crate::sys::netns::{self, Netns};
-use crate::sys::owner::Owner;
+use crate::sys::owner::{self, Owner};
 use crate::sys::sysctl;
 use crate::sys::tool::{IPTABLES_RESTORE, ToolError};
 
@@ -50,7 +50,7 @@ impl Network {
         plan: Plan,
         settings: &LabSettings,
     ) -> Result<Network, LabError> {
-        let upstream = owner.name("up");
+        let upstream = owner.name("upstream");
         let client = owner.name("client");
         let nodes: Vec<String> = Node::all().map(|node| owner.name(&node.name())).collect();
         let mut names = vec![upstream.as_str(), client.as_str()];
@@ -154,7 +154,7 @@ impl Network {
         &self.client
     }
 
-    /// The namespaces, by their names without the lab's prefix.
+    /// The namespaces.
     pub(crate) fn netns(&self) -> Vec<model::Netns> {
         let mut all = vec![describe(&self.upstream, NetnsRole::Other)];
         for (place, node) in self.nodes.iter().enumerate() {
@@ -176,9 +176,10 @@ impl Network {
     }
 }
 
-/// A namespace as the trace's header has it.
+/// A namespace as the trace's header has it: by the name that it has in every lab, a node's that of the node.
 pub(crate) fn describe(netns: &Netns, role: NetnsRole) -> model::Netns {
-    model::Netns { id: netns.id(), name: netns.name().to_owned(), role }
+    let name = owner::part(netns.name()).unwrap_or(netns.name()).to_owned();
+    model::Netns { id: netns.id(), name, role }
 }
 
 /// Runs `iptables-restore --noflush` in a node's namespace.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClockAnchor, Hook, MonoNs, NetnsId};
+use super::{ClockAnchor, DropReason, Hook, MonoNs, NetnsId};
 
 /// The head of a trace: all that a verdict needs and that no event tells. Known before the first event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,18 @@ impl TraceHeader {
             .iter()
             .find(|sysctl| sysctl.netns == netns && sysctl.name == name)
             .map(|sysctl| sysctl.value.as_str())
+    }
+
+    /// The name of a namespace, if the trace knows it.
+    pub fn netns_name(&self, id: NetnsId) -> Option<&str> {
+        self.netns.iter().find(|netns| netns.id == id).map(|netns| netns.name.as_str())
+    }
+
+    /// A drop's reason in the traced kernel's words.
+    pub fn drop_reason(&self, reason: Option<DropReason>) -> String {
+        let Some(reason) = reason else { return "this kernel gives no reason".to_owned() };
+        let name = self.drop_reasons.get(&reason.0).cloned();
+        name.unwrap_or_else(|| format!("reason {}", reason.0))
     }
 
     /// Whether a hook was attached.

@@ -2,7 +2,7 @@
 
 use super::{Story, StoryStep};
 use crate::correlate::{Attempt, Failure, Found, Seen, Timeline};
-use crate::model::{MonoNs, Seq};
+use crate::model::{MonoNs, Seq, TraceHeader};
 use crate::verdict::{Finding, Verdict};
 
 /// The failure whose story is worth telling first: the first late one, or else the first.
@@ -15,10 +15,10 @@ pub fn of_interest(verdict: &Verdict) -> Option<usize> {
 ///
 /// # Panics
 /// If there is no such failure.
-pub fn tell(timeline: &Timeline, verdict: &Verdict, index: usize) -> Story {
+pub fn tell(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict, index: usize) -> Story {
     let failure = &timeline.failures[index];
     let finding = &verdict.findings[index];
-    let mut telling = Telling { began: timeline.began, steps: Vec::new() };
+    let mut telling = Telling { header, began: timeline.began, steps: Vec::new() };
     if let Some(attempt) = &failure.attempt {
         telling.before(attempt, failure.start);
         telling.pod(timeline, attempt, finding);
@@ -39,13 +39,14 @@ pub fn tell(timeline: &Timeline, verdict: &Verdict, index: usize) -> Story {
     }
 }
 
-struct Telling {
+struct Telling<'a> {
+    header: &'a TraceHeader,
     began: MonoNs,
     /// Steps with their place in the order: time, and events at the same time as they were told.
     steps: Vec<((MonoNs, Seq), StoryStep)>,
 }
 
-impl Telling {
+impl Telling<'_> {
     fn step(&mut self, seen: Seen, text: String) {
         let time = seen.time.seconds_from(self.began);
         self.steps.push(((seen.time, seen.seq), StoryStep { time, text, seq: Some(seen.seq) }));
@@ -139,7 +140,10 @@ impl Telling {
         }
         for drop in &attempt.drops {
             let what = if drop.is_answer { "SYN-ACK" } else { "SYN" };
-            self.step(drop.seen, format!("the {what} is dropped"));
+            let place = self.header.netns_name(drop.netns);
+            let place = place.map_or(String::new(), |name| format!(" in {name}"));
+            let why = self.header.drop_reason(drop.reason);
+            self.step(drop.seen, format!("the {what} is dropped{place}: {why}"));
         }
         if let Some(connected) = attempt.connected {
             self.step(connected, "the client's socket is connected".to_owned());

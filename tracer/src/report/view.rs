@@ -58,7 +58,7 @@ pub fn build(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict) -> Re
         counters: view.counters(),
         origin: view.origin(),
         stories: story::of_interest(verdict)
-            .map(|index| story::tell(timeline, verdict, index))
+            .map(|index| story::tell(header, timeline, verdict, index))
             .into_iter()
             .collect(),
         notes: view.notes(),

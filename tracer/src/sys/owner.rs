@@ -238,6 +238,12 @@ fn names_of(index: u8) -> Vec<String> {
     netns::names().into_iter().filter(|name| name.starts_with(&prefix)).collect()
 }
 
+/// What a name of [`Owner::name`] was made of; none if it is not one.
+pub fn part(name: &str) -> Option<&str> {
+    let (index, part) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    index.parse::<u8>().is_ok().then_some(part)
+}
+
 fn prefix(index: u8) -> String {
     format!("{PREFIX}{index}-")
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::correlate::{Attempt, Failure, Found, GoneBy, Older, OlderBy, PodLife, Timeline};
-use crate::model::{DropReason, Hook, MonoNs, NetnsRole, Outcome, Seq, Symptom, TraceHeader};
+use crate::model::{Hook, MonoNs, NetnsRole, Outcome, Seq, Symptom, TraceHeader};
 
 use super::Cause;
 use super::gone::{Gone, gone, heir};
@@ -280,7 +280,7 @@ impl<'a> Bench<'a> {
 
     fn accepted(&self, attempt: &Attempt, whom: &str) -> Why {
         if let Some(drop) = attempt.drops.iter().find(|drop| drop.is_answer) {
-            let reason = self.reason(drop.reason);
+            let reason = self.header.drop_reason(drop.reason);
             return Why::new(Cause::Dropped, format!("{whom}'s SYN-ACK was dropped: {reason}"));
         }
         let reached_client =
@@ -310,7 +310,7 @@ impl<'a> Bench<'a> {
             return Why::new(Cause::Unreachable, format!("no route to {whom}"));
         }
         if let Some(drop) = attempt.drops.iter().find(|drop| !drop.is_answer) {
-            let reason = self.reason(drop.reason);
+            let reason = self.header.drop_reason(drop.reason);
             return if self.is_inside_pod(drop.netns) {
                 Why::new(Cause::PodUnanswered, format!("{whom}'s kernel dropped its SYN: {reason}"))
             } else if !drop.has_entry {
@@ -370,13 +370,7 @@ impl<'a> Bench<'a> {
         let Some(pod) = self.timeline.pods.owner(backend.ip(), attempt.first.time) else {
             return false;
         };
-        let place = attempt.place.and_then(|(netns, _)| {
-            self.header
-                .netns
-                .iter()
-                .find(|known| known.id == netns)
-                .map(|known| known.name.as_str())
-        });
+        let place = attempt.place.and_then(|(netns, _)| self.header.netns_name(netns));
         place == Some(pod.node.as_str())
     }
 
@@ -384,18 +378,6 @@ impl<'a> Bench<'a> {
         let role = self.header.netns.iter().find(|known| known.id == netns).map(|known| known.role);
         let roles_known = self.header.netns.iter().any(|known| known.role == NetnsRole::ClientNode);
         roles_known && !matches!(role, Some(NetnsRole::ClientNode | NetnsRole::Node))
-    }
-
-    fn reason(&self, reason: Option<DropReason>) -> String {
-        match reason {
-            None => "this kernel gives no reason".to_owned(),
-            Some(reason) => self
-                .header
-                .drop_reasons
-                .get(&reason.0)
-                .cloned()
-                .unwrap_or_else(|| format!("reason {}", reason.0)),
-        }
     }
 
     fn why_unseen(&self, failure: &Failure) -> String {
