@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use clap::{Args, ValueEnum};
 use nix::sched::{CloneFlags, unshare};
@@ -16,6 +16,7 @@ use crate::cli::Exit;
 use crate::kernel::capability::{self, Capabilities, Capability};
 use crate::kernel::fields::{self, Feature, KernelTypes};
 use crate::kernel::{KernelError, Settings, Tracer, has_programs, hz, with_causes};
+use crate::sys::tool::{CONNTRACK, IP, IPTABLES_RESTORE};
 
 /// Options of `tracer doctor`
 #[derive(Debug, Args)]
@@ -322,16 +323,15 @@ fn hooks() -> Vec<Check> {
 }
 
 fn lab() -> Vec<Check> {
-    let tools = [("ip", "iproute2"), ("iptables-restore", "iptables"), ("conntrack", "conntrack")];
-    let mut checks: Vec<_> = tools
+    let mut checks: Vec<_> = [IP, IPTABLES_RESTORE, CONNTRACK]
         .into_iter()
-        .map(|(tool, package)| match find_in_path(tool) {
-            Some(path) => Check::ok(tool, path),
-            None => Check::missing(
-                tool,
-                "not in PATH",
+        .map(|tool| match tool.find() {
+            Ok(path) => Check::ok(tool.name, path.display().to_string()),
+            Err(_) => Check::missing(
+                tool.name,
+                "not on this machine",
                 NO_LAB,
-                &format!("install it: apt-get install {package}"),
+                &format!("install it: apt-get install {}", tool.package),
             ),
         })
         .collect();
@@ -362,13 +362,6 @@ fn lab() -> Vec<Check> {
         )
     });
     checks
-}
-
-fn find_in_path(tool: &str) -> Option<String> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|directory| directory.join(tool))
-        .find(|path| path.is_file())
-        .map(|path| path.display().to_string())
 }
 
 #[cfg(test)]
