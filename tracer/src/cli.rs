@@ -72,7 +72,8 @@ pub fn run() -> ExitCode {
 /// Says something on standard error, in a line of its own. Where nobody can hear it, it is not said: that is
 /// no reason to end.
 pub fn note(what: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "tracer: {what}");
+    // In one piece, so that an exit of another thread does not cut it.
+    let _ = io::stderr().lock().write_all(format!("tracer: {what}\n").as_bytes());
 }
 
 /// Warnings go to standard error in the same form; more of them with `log::set_max_level`.

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::{fs, thread};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -41,14 +42,11 @@ enum Format {
 pub fn run(options: Options) -> anyhow::Result<Exit> {
     let examination = Examination::new();
     let mut out = io::stdout().lock();
-    match options.format {
-        Format::Text => write!(out, "{examination}")?,
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &examination)?;
-            writeln!(out)?;
-        }
-    }
-    out.flush()?;
+    let text = match options.format {
+        Format::Text => examination.to_string(),
+        Format::Json => serde_json::to_string_pretty(&examination)? + "\n",
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("printing the findings")?;
     match examination.checks.iter().find(|check| check.state == State::Missing) {
         None => Ok(Exit::Done),
         Some(first) => anyhow::bail!(

@@ -87,11 +87,20 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     options.tracing.check(options.record.as_deref())?;
     let truth = options.truth.as_deref().map(TruthFile::create).transpose()?;
     let stop = Stop::default();
-    signals::watch(&stop, owner::sweep_own).context("catching signals")?;
+    let hurry = || {
+        owner::sweep_own();
+        note("interrupted again; the lab is taken down, there is no verdict");
+    };
+    signals::watch(&stop, hurry).context("catching signals")?;
     let settings = options.lab_settings()?;
     let progress = Progress::new(options.duration());
     progress.say("building the lab");
-    let lab = Lab::build(&settings, &stop)?;
+    let lab = Lab::build(&settings, &stop).map_err(|error| match error {
+        LabError::Stopped => {
+            anyhow::anyhow!("interrupted before the lab stood; what was built is taken down")
+        }
+        other => other.into(),
+    })?;
     let run = options.experiment(&lab, &stop, &progress);
     progress.say("taking the lab down");
     let down = lab.teardown();
