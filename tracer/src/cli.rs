@@ -1,5 +1,7 @@
 //! The command line: what the user typed, and the exit status.
 
+use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -46,6 +48,7 @@ pub enum Exit {
 /// 0 done, 1 `--fail-on` matched, 2 error or usage, 3 inconclusive. A broken pipe is not an error.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
+    start_log();
     let result = match cli.command {
         Command::Doctor(options) => commands::doctor::run(options),
         Command::Lab(options) => commands::lab::run(options),
@@ -60,10 +63,26 @@ pub fn run() -> ExitCode {
         Ok(Exit::Inconclusive) => ExitCode::from(3),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tracer: {error:#}");
+            note(format_args!("{error:#}"));
             ExitCode::from(2)
         }
     }
+}
+
+/// Says something on standard error, in a line of its own. Where nobody can hear it, it is not said: that is
+/// no reason to end.
+pub fn note(what: impl fmt::Display) {
+    // In one piece, so that an exit of another thread does not cut it.
+    let _ = io::stderr().lock().write_all(format!("tracer: {what}\n").as_bytes());
+}
+
+/// Warnings go to standard error in the same form; more of them with `log::set_max_level`.
+fn start_log() {
+    env_logger::Builder::new()
+        .filter_module("tracer", log::LevelFilter::Debug)
+        .format(|line, record| writeln!(line, "tracer: {}", record.args()))
+        .init();
+    log::set_max_level(log::LevelFilter::Warn);
 }
 
 /// Whether `tracer ARGS` is a command line that this program understands; else the first line of what it would
@@ -84,4 +103,16 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        // What clap checks in debug builds only, and only when a subcommand is used.
+        Cli::command().debug_assert();
+    }
 }

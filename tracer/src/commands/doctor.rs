@@ -4,8 +4,9 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
-use std::{env, fs, thread};
+use std::{fs, thread};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -16,6 +17,7 @@ use crate::cli::Exit;
 use crate::kernel::capability::{self, Capabilities, Capability};
 use crate::kernel::fields::{self, Feature, KernelTypes};
 use crate::kernel::{KernelError, Settings, Tracer, has_programs, hz, with_causes};
+use crate::sys::tool::{CONNTRACK, IP, IPTABLES_RESTORE};
 
 /// Options of `tracer doctor`
 #[derive(Debug, Args)]
@@ -40,14 +42,11 @@ enum Format {
 pub fn run(options: Options) -> anyhow::Result<Exit> {
     let examination = Examination::new();
     let mut out = io::stdout().lock();
-    match options.format {
-        Format::Text => write!(out, "{examination}")?,
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &examination)?;
-            writeln!(out)?;
-        }
-    }
-    out.flush()?;
+    let text = match options.format {
+        Format::Text => examination.to_string(),
+        Format::Json => serde_json::to_string_pretty(&examination)? + "\n",
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("printing the findings")?;
     match examination.checks.iter().find(|check| check.state == State::Missing) {
         None => Ok(Exit::Done),
         Some(first) => anyhow::bail!(
@@ -322,16 +321,15 @@ fn hooks() -> Vec<Check> {
 }
 
 fn lab() -> Vec<Check> {
-    let tools = [("ip", "iproute2"), ("iptables-restore", "iptables"), ("conntrack", "conntrack")];
-    let mut checks: Vec<_> = tools
+    let mut checks: Vec<_> = [IP, IPTABLES_RESTORE, CONNTRACK]
         .into_iter()
-        .map(|(tool, package)| match find_in_path(tool) {
-            Some(path) => Check::ok(tool, path),
-            None => Check::missing(
-                tool,
-                "not in PATH",
+        .map(|tool| match tool.find() {
+            Ok(path) => Check::ok(tool.name, path.display().to_string()),
+            Err(_) => Check::missing(
+                tool.name,
+                "not on this machine",
                 NO_LAB,
-                &format!("install it: apt-get install {package}"),
+                &format!("install it: apt-get install {}", tool.package),
             ),
         })
         .collect();
@@ -362,13 +360,6 @@ fn lab() -> Vec<Check> {
         )
     });
     checks
-}
-
-fn find_in_path(tool: &str) -> Option<String> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|directory| directory.join(tool))
-        .find(|path| path.is_file())
-        .map(|path| path.display().to_string())
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use super::units;
 use crate::cli::Exit;
 use crate::correlate::Timeline;
-use crate::model::{MonoNs, TraceHeader};
-use crate::report::{Report, json, terminal, view};
+use crate::model::TraceHeader;
+use crate::report::{json, terminal, view};
 use crate::verdict::{self, VerdictOutcome};
 
 /// How a trace is judged, and how that is said.
@@ -70,9 +70,49 @@ impl FailOn {
 }
 
 impl Options {
+    /// What can be told of the options before there is a trace.
+    ///
+    /// # Errors
+    /// If the rollout's end, on the scale of its start, is before it.
+    pub fn check(&self) -> anyhow::Result<()> {
+        use units::Moment::{SinceBegan, Unix};
+        match (self.rollout_start, self.rollout_end) {
+            (Some(Unix(start)), Some(Unix(end)))
+            | (Some(SinceBegan(start)), Some(SinceBegan(end)))
+                if end < start =>
+            {
+                Err(end_before_start())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How to judge the trace with this header.
+    ///
+    /// # Errors
+    /// If a moment is before the trace's clock began, or the rollout's end before its start.
+    pub fn settings(&self, header: &TraceHeader) -> anyhow::Result<verdict::Settings> {
+        let on_the_clock = |moment: Option<units::Moment>, name: &str| {
+            let before = || format!("{name} is before the traced machine started");
+            moment.map(|moment| moment.on(header).with_context(before)).transpose()
+        };
+        let rollout_start = on_the_clock(self.rollout_start, "--rollout-start")?;
+        let rollout_end = on_the_clock(self.rollout_end, "--rollout-end")?;
+        match (rollout_start, rollout_end) {
+            (Some(start), Some(end)) if end < start => Err(end_before_start()),
+            _ => Ok(verdict::Settings { late_after: self.late_after, rollout_start, rollout_end }),
+        }
+    }
+
     /// Judges the timeline and prints the report to standard output.
-    pub fn say(&self, header: &TraceHeader, timeline: &Timeline) -> anyhow::Result<Exit> {
-        let report = self.judge(header, timeline)?;
+    pub fn say(
+        &self,
+        header: &TraceHeader,
+        timeline: &Timeline,
+        settings: &verdict::Settings,
+    ) -> anyhow::Result<Exit> {
+        let verdict = verdict::assess(header, timeline, settings);
+        let report = view::build(header, timeline, &verdict);
         let text = match self.format {
             Format::Text => terminal::render(&report, &self.style()),
             Format::Json => json::render(&report),
@@ -80,29 +120,6 @@ impl Options {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("printing the report")?;
         Ok(self.exit(report.hypothesis.outcome))
-    }
-
-    fn judge(&self, header: &TraceHeader, timeline: &Timeline) -> anyhow::Result<Report> {
-        let on_the_clock = |moment: Option<units::Moment>, name: &str| {
-            moment
-                .map(|moment| {
-                    moment
-                        .on(header)
-                        .with_context(|| format!("{name} is before this machine started"))
-                })
-                .transpose()
-        };
-        let rollout_start: Option<MonoNs> = on_the_clock(self.rollout_start, "--rollout-start")?;
-        let rollout_end: Option<MonoNs> = on_the_clock(self.rollout_end, "--rollout-end")?;
-        if let (Some(start), Some(end)) = (rollout_start, rollout_end)
-            && end < start
-        {
-            anyhow::bail!("--rollout-end is before --rollout-start");
-        }
-        let settings =
-            verdict::Settings { late_after: self.late_after, rollout_start, rollout_end };
-        let verdict = verdict::assess(header, timeline, &settings);
-        Ok(view::build(header, timeline, &verdict))
     }
 
     fn style(&self) -> terminal::Style {
@@ -119,4 +136,8 @@ impl Options {
             Exit::Done
         }
     }
+}
+
+fn end_before_start() -> anyhow::Error {
+    anyhow::anyhow!("--rollout-end is before --rollout-start")
 }

@@ -1,7 +1,7 @@
 //! `tracer lab`: the built-in cluster, the load generator and the tracer, together.
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,11 @@ use serde::Serialize;
 
 use super::tracing::Place;
 use super::{judging, tracing, units};
-use crate::cli::Exit;
+use crate::cli::{Exit, note};
 use crate::correlate::Timeline;
 use crate::files::FileError;
-use crate::kernel::{self, KernelError};
+use crate::kernel::KernelError;
+use crate::kernel::capability::Capabilities;
 use crate::lab::truth::{ClientRow, Truth};
 use crate::lab::{APP, Lab, LabError, LabSettings, SETUPS, Setup};
 use crate::loadgen::client::{self, ClientError, ClientSettings};
@@ -27,6 +28,7 @@ use crate::model::{Event, EventKind, Origin, RequestEnded, TraceHeader};
 use crate::pipeline::Pipeline;
 use crate::sys::netns::NetnsError;
 use crate::sys::{owner, signals, stop::Stop};
+use crate::verdict;
 
 /// When the rollout starts, counted from the load's beginning.
 const ROLLOUT_AFTER: Duration = Duration::from_secs(5);
@@ -80,15 +82,25 @@ pub struct Options {
 
 /// Builds the lab, runs the experiment in it, takes it down and says the verdict.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
-    if !kernel::has_programs() {
-        return Err(KernelError::NoPrograms.into());
-    }
+    options.judging.check()?;
+    check_account()?;
+    options.tracing.check(options.record.as_deref())?;
+    let truth = options.truth.as_deref().map(TruthFile::create).transpose()?;
     let stop = Stop::default();
-    signals::watch(&stop, owner::sweep_own).context("catching signals")?;
+    let hurry = || {
+        owner::sweep_own();
+        note("interrupted again; the lab is taken down, there is no verdict");
+    };
+    signals::watch(&stop, hurry).context("catching signals")?;
     let settings = options.lab_settings()?;
     let progress = Progress::new(options.duration());
     progress.say("building the lab");
-    let lab = Lab::build(&settings, &stop)?;
+    let lab = Lab::build(&settings, &stop).map_err(|error| match error {
+        LabError::Stopped => {
+            anyhow::anyhow!("interrupted before the lab stood; what was built is taken down")
+        }
+        other => other.into(),
+    })?;
     let run = options.experiment(&lab, &stop, &progress);
     progress.say("taking the lab down");
     let down = lab.teardown();
@@ -96,27 +108,41 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     let run = run?;
     down?;
     if stop.is_requested() {
-        eprintln!("tracer: interrupted; the lab is taken down, the verdict is of what was traced");
+        note("interrupted; the lab is taken down, the verdict is of what was traced");
     }
-    if let (Some(path), Some(truth)) = (&options.truth, &run.truth) {
-        write_truth(path, truth)?;
+    let exit = options.judging.say(&run.header, &run.timeline, &run.judging)?;
+    let recorded =
+        run.recorded.context("the verdict is of the whole run, but the trace file is cut short");
+    // Both files are wanted, so what is wrong with one must not cost the other.
+    if let (Some(file), Some(truth)) = (truth, &run.truth) {
+        file.write(truth)?;
     }
-    let exit = options.judging.say(&run.header, &run.timeline)?;
-    run.recorded.context("the verdict is of the whole run, but the trace file is cut short")?;
+    recorded?;
     Ok(exit)
+}
+
+/// Whether this account may build a lab.
+fn check_account() -> anyhow::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(LabError::NotRoot.into());
+    }
+    // Where /proc does not tell, the kernel will.
+    let missing = Capabilities::of_self().map(Capabilities::missing_for_lab).unwrap_or_default();
+    if missing.is_empty() { Ok(()) } else { Err(KernelError::Capability { missing }.into()) }
 }
 
 /// What a run of the experiment leaves.
 struct Run {
     header: TraceHeader,
+    judging: verdict::Settings,
     timeline: Timeline,
     recorded: Result<(), FileError>,
-    truth: Option<TruthFile>,
+    truth: Option<WholeTruth>,
 }
 
 /// What the lab and its client know of the run, by other means than the tracer's.
 #[derive(Serialize)]
-struct TruthFile {
+struct WholeTruth {
     lab: Truth,
     requests: Vec<ClientRow>,
 }
@@ -146,8 +172,9 @@ impl Options {
             notes: lab.notes(),
         };
         let header = tracing::header(origin, &tracer, place)?;
-        let mut pipeline =
-            Pipeline::new(&header, self.tracing.create(self.record.as_deref(), &header)?);
+        let judging = self.judging.settings(&header)?;
+        let record = self.tracing.create(self.record.as_deref(), &header);
+        let mut pipeline = Pipeline::new(&header, record);
         let mut log = self.truth.is_some().then(Vec::new);
         let counts = RefCell::new(Counts::default());
 
@@ -179,10 +206,10 @@ impl Options {
         client.join().map_err(panicked)?.context("entering the client's pod")??;
         rolled.map_err(panicked)??;
         let truth = log
-            .map(|requests| lab.finish_truth().map(|lab| TruthFile { lab, requests }))
+            .map(|requests| lab.finish_truth().map(|lab| WholeTruth { lab, requests }))
             .transpose()?;
         let (timeline, recorded) = pipeline.finish();
-        Ok(Run { header, timeline, recorded, truth })
+        Ok(Run { header, judging, timeline, recorded, truth })
     }
 
     /// Starts the load inside the client's pod. When it has ended, everything else may.
@@ -234,18 +261,32 @@ fn roll_out(
     }
 }
 
-fn write_truth(path: &Path, truth: &TruthFile) -> anyhow::Result<()> {
-    let writing = || format!("writing the truth to {}", path.display());
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(writing)?;
-    let mut file = BufWriter::new(file);
-    serde_json::to_writer(&mut file, truth).with_context(writing)?;
-    file.flush().with_context(writing)
+/// Where the truth goes.
+struct TruthFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TruthFile {
+    /// Opens it; what is in it stays until there is something to write.
+    fn create(path: &Path) -> anyhow::Result<TruthFile> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(TruthFile { path: path.to_owned(), file })
+    }
+
+    fn write(self, truth: &WholeTruth) -> anyhow::Result<()> {
+        let write = || -> anyhow::Result<()> {
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            let mut file = BufWriter::new(&self.file);
+            serde_json::to_writer(&mut file, truth)?;
+            Ok(file.flush()?)
+        };
+        write().with_context(|| format!("writing the truth to {}", self.path.display()))
+    }
 }
 
 fn setups_help() -> String {

@@ -24,7 +24,7 @@ use crate::sys::{signals, stop::Stop};
 #[derive(Debug, Args)]
 pub struct Options {
     /// Whom to ask
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = units::endpoint)]
     target: SocketAddr,
     /// Whose connection a request uses
     #[arg(long, value_enum, default_value = "fresh")]
@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::positive)]
     timeout: Duration,
     /// How long requests are started [default: until Ctrl-C]
-    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
     /// The app that must answer; an answer of another one is a failure
     #[arg(long, value_name = "NAME")]

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::tracing::{self, Place};
 use super::{judging, units};
-use crate::cli::Exit;
+use crate::cli::{Exit, note};
 use crate::model::{Netns, NetnsRole, Origin};
 use crate::pipeline::Pipeline;
 use crate::sys::netns;
@@ -19,7 +19,7 @@ use crate::sys::{clock, signals, stop::Stop, sysctl};
 #[derive(Debug, Args)]
 pub struct Options {
     /// A Service to trace, as the address and port in front of NAT; may be given more than once
-    #[arg(long, value_name = "ADDRESS:PORT", required = true)]
+    #[arg(long, value_name = "ADDRESS:PORT", required = true, value_parser = units::endpoint)]
     service: Vec<SocketAddr>,
 
     /// Record the trace to this file, for `tracer replay`
@@ -39,16 +39,19 @@ pub struct Options {
 
 /// Traces until the duration is over or someone interrupts, then says the verdict.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
+    options.judging.check()?;
+    options.tracing.check(options.trace.as_deref())?;
     let stop = Stop::default();
     signals::watch(&stop, || {}).context("catching signals")?;
     let tracer = options.tracing.attach(&options.service)?;
     let origin = Origin::Record { command: tracing::command_line() };
     let header = tracing::header(origin, &tracer, options.place())?;
-    let mut pipeline =
-        Pipeline::new(&header, options.tracing.create(options.trace.as_deref(), &header)?);
+    let settings = options.judging.settings(&header)?;
+    let record = options.tracing.create(options.trace.as_deref(), &header);
+    let mut pipeline = Pipeline::new(&header, record);
     let (sender, events) = tracing::channel();
     let drain = tracing::drain(tracer, sender, stop.clone())?;
-    eprintln!("tracer: tracing {}; Ctrl-C ends it", services(&options.service));
+    note(format_args!("tracing {}; Ctrl-C ends it", services(&options.service)));
     let end = options.duration.map(|duration| clock::now() + duration);
     tracing::pump(
         &events,
@@ -62,7 +65,7 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
     );
     drain.join().map_err(|_| anyhow::anyhow!("the tracing thread panicked"))?.context("tracing")?;
     let (timeline, recorded) = pipeline.finish();
-    let exit = options.judging.say(&header, &timeline)?;
+    let exit = options.judging.say(&header, &timeline, &settings)?;
     recorded.context("the verdict is of the whole run, but the trace file is cut short")?;
     Ok(exit)
 }

@@ -21,7 +21,9 @@ pub struct Options {
 
 /// Reads the trace and says its verdict.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
+    options.judging.check()?;
     let mut reader = TraceReader::open(&options.trace)?;
+    let settings = options.judging.settings(reader.header())?;
     let timeline = pipeline::replay(&mut reader)?;
-    options.judging.say(reader.header(), &timeline)
+    options.judging.say(reader.header(), &timeline, &settings)
 }

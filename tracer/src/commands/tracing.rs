@@ -13,7 +13,7 @@ use clap::Args;
 use nix::sys::utsname::uname;
 
 use super::units;
-use crate::files::{Existing, FileError, TraceWriter};
+use crate::files::{self, Existing, FileError, TraceWriter};
 use crate::kernel::{self, KernelError, Tracer};
 use crate::model::{Event, MonoNs, Netns, Origin, Sysctl, TraceHeader};
 use crate::pipeline::Pipeline;
@@ -34,9 +34,8 @@ pub struct Options {
     #[arg(long)]
     force: bool,
 
-    /// The size of the ring buffer between the kernel and tracer: a power of two and a multiple of the
-    /// page size
-    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::bytes)]
+    /// The size of the ring buffer between the kernel and tracer; rounded up to a power of two of pages
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::ring)]
     ring_size: u32,
 
     /// Print the diagnostics of the BPF programs themselves to standard error
@@ -45,8 +44,26 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether tracing could work, and the trace file be had: for a look before anything is done.
+    ///
+    /// # Errors
+    /// [`KernelError`], [`FileError`].
+    pub fn check(&self, record: Option<&Path>) -> anyhow::Result<()> {
+        if let Some(path) = record {
+            files::check(path, self.existing())?;
+        }
+        Ok(kernel::preflight()?)
+    }
+
+    fn existing(&self) -> Existing {
+        if self.force { Existing::Replace } else { Existing::Keep }
+    }
+
     /// Attaches the BPF programs for these Services.
     pub fn attach(&self, services: &[SocketAddr]) -> Result<Tracer, KernelError> {
+        if self.bpf_log {
+            log::set_max_level(log::LevelFilter::Debug);
+        }
         Tracer::attach(&kernel::Settings {
             services: services.to_vec(),
             netns: Vec::new(),
@@ -61,8 +78,7 @@ impl Options {
         path: Option<&Path>,
         header: &TraceHeader,
     ) -> Result<Option<TraceWriter>, FileError> {
-        let existing = if self.force { Existing::Replace } else { Existing::Keep };
-        path.map(|path| TraceWriter::create(path, header, existing)).transpose()
+        path.map(|path| TraceWriter::create(path, header, self.existing())).transpose()
     }
 }
 

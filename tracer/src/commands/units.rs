@@ -1,5 +1,6 @@
 //! Durations, moments and sizes as people type them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::model::{MonoNs, TraceHeader};
@@ -57,6 +58,25 @@ pub fn moment(text: &str) -> Result<Moment, String> {
     Ok(if text.starts_with('+') { Moment::SinceBegan(seconds) } else { Moment::Unix(seconds) })
 }
 
+/// A Service or another server: `10.96.0.20:80`, `[fd00::20]:80`.
+pub fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(endpoint) if endpoint.port() == 0 => Err("a port is 1 to 65535".to_owned()),
+        Ok(endpoint) => Ok(endpoint),
+        Err(_) => Err("write it as ADDRESS:PORT, like 10.96.0.20:80 or [fd00::20]:80".to_owned()),
+    }
+}
+
+/// The size of a ring buffer, in [`bytes`]: more than nothing, and not so much that the kernel's rounding up
+/// could not follow.
+pub fn ring(text: &str) -> Result<u32, String> {
+    match bytes(text)? {
+        0 => Err("must be more than 0".to_owned()),
+        size if size > 1 << 30 => Err("must be at most 1G".to_owned()),
+        size => Ok(size),
+    }
+}
+
 /// Bytes, with `K`, `M` or `G` for powers of 1024: `65536`, `64K`, `16M`.
 pub fn bytes(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
@@ -92,6 +112,25 @@ mod tests {
         assert_eq!(bytes("16M"), Ok(16 << 20));
         for wrong in ["", "K", "4G", "-1", "1.5M", "ä"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ring_buffer_has_a_size_that_can_be_rounded_up() {
+        assert_eq!(ring("4096"), Ok(4096));
+        assert_eq!(ring("1G"), Ok(1 << 30));
+        for wrong in ["0", "1025M", "3G"] {
+            assert!(ring(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_has_an_address_and_a_port() {
+        for right in ["10.96.0.20:80", "[fd00::20]:80"] {
+            assert_eq!(endpoint(right).map(|endpoint| endpoint.to_string()), Ok(right.to_owned()));
+        }
+        for wrong in ["10.96.0.20", "fd00::20", "10.96.0.20:0", "default/web", "web:80", ""] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
         }
     }
 

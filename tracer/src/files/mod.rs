@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use reader::TraceReader;
-pub use writer::{Existing, TraceWriter};
+pub use writer::{Existing, TraceWriter, check};
 
 use crate::codec::trace::{HeaderError, TooLarge};
 
@@ -34,7 +34,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// There is a file of this name.
-    #[error("{path} exists; remove it, choose another name, or ask for it to be replaced")]
+    #[error("{path} exists; remove it, choose another name, or replace it with --force")]
     Exists {
         /// The file.
         path: PathBuf,

@@ -114,7 +114,7 @@ fn an_existing_file_is_kept_and_only_a_trace_is_replaced_when_asked() {
     assert_eq!(
         line(error),
         format!(
-            "{} exists; remove it, choose another name, or ask for it to be replaced",
+            "{} exists; remove it, choose another name, or replace it with --force",
             path.display()
         )
     );
@@ -130,6 +130,24 @@ fn an_existing_file_is_kept_and_only_a_trace_is_replaced_when_asked() {
         format!("{} exists and is not a trace of tracer, so it is not replaced", path.display())
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), "a letter");
+}
+
+#[test]
+fn trying_a_place_changes_nothing_there() {
+    let (_folder, path) = place();
+    check(&path, Existing::Keep).unwrap();
+    assert!(!path.exists());
+    write(&path, &sample());
+    assert!(matches!(check(&path, Existing::Keep), Err(FileError::Exists { .. })));
+    check(&path, Existing::Replace).unwrap();
+    assert_eq!(read(&path), sample());
+    fs::write(&path, "a letter").unwrap();
+    assert!(matches!(check(&path, Existing::Replace), Err(FileError::NotReplaced { .. })));
+    check(Path::new("/dev/full"), Existing::Keep).unwrap();
+    assert!(matches!(
+        check(Path::new("/proc/a.trace"), Existing::Keep),
+        Err(FileError::Create { .. })
+    ));
 }
 
 #[test]

@@ -26,6 +26,19 @@ pub enum Existing {
     Replace,
 }
 
+/// Tries whether [`TraceWriter::create`] would have its file, and leaves everything as it was: for a caller
+/// who has much to do before the header is known.
+///
+/// # Errors
+/// As [`TraceWriter::create`].
+pub fn check(path: &Path, existing: Existing) -> Result<(), FileError> {
+    match open(path, existing)? {
+        Opened::New(_) => fs::remove_file(path)
+            .map_err(|source| FileError::Create { path: path.to_owned(), source }),
+        Opened::Old(_) | Opened::Special(_) => Ok(()),
+    }
+}
+
 /// A trace file that is being written. Append-only: what is lost in a crash is what came since the last
 /// [`TraceWriter::tick`] that found a second gone.
 #[derive(Debug)]
@@ -139,24 +152,44 @@ impl Drop for TraceWriter {
 
 fn create(path: &Path, existing: Existing) -> Result<File, FileError> {
     let failed = |source| FileError::Create { path: path.to_owned(), source };
+    match open(path, existing)? {
+        Opened::New(file) | Opened::Special(file) => Ok(file),
+        Opened::Old(mut file) => {
+            file.set_permissions(Permissions::from_mode(MODE)).map_err(failed)?;
+            file.set_len(0).map_err(failed)?;
+            file.rewind().map_err(failed)?;
+            Ok(file)
+        }
+    }
+}
+
+/// A file that may be written to.
+enum Opened {
+    /// It was not there before.
+    New(File),
+    /// To be replaced; nothing has happened to it yet.
+    Old(File),
+    /// A device or a pipe.
+    Special(File),
+}
+
+fn open(path: &Path, existing: Existing) -> Result<Opened, FileError> {
+    let failed = |source| FileError::Create { path: path.to_owned(), source };
     match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        other => return other.map_err(failed),
+        other => return other.map(Opened::New).map_err(failed),
     }
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return OpenOptions::new().write(true).open(path).map_err(failed);
+        return OpenOptions::new().write(true).open(path).map(Opened::Special).map_err(failed);
     }
     if existing == Existing::Keep {
         return Err(FileError::Exists { path: path.to_owned() });
     }
-    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
     let mut start = Vec::new();
     (&file).take(16).read_to_end(&mut start).map_err(failed)?;
     if !start.is_empty() && !trace::is_trace(&start) {
         return Err(FileError::NotReplaced { path: path.to_owned() });
     }
-    file.set_permissions(Permissions::from_mode(MODE)).map_err(failed)?;
-    file.set_len(0).map_err(failed)?;
-    file.rewind().map_err(failed)?;
-    Ok(file)
+    Ok(Opened::Old(file))
 }

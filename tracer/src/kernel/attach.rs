@@ -13,7 +13,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use tracer_ebpf::fields::Feature;
 
 use super::capability::{Capabilities, Capability, in_user_namespace};
-use super::fields::{self, FieldsError, KernelTypes};
+use super::fields::{self, FieldsError, KernelTypes, Offsets};
 use super::losses::Losses;
 use super::{hz, programs as object};
 use crate::codec::ring;
@@ -137,18 +137,10 @@ impl Tracer {
     /// If the binary has no programs, the account may not load them, the kernel has no BTF or lacks what no
     /// packet can be read without, or `net_dev_start_xmit` can't be attached.
     pub fn attach(settings: &Settings) -> Result<Tracer, KernelError> {
-        if !object::has_programs() {
-            return Err(KernelError::NoPrograms);
-        }
         if settings.services.is_empty() {
             return Err(KernelError::NoServices);
         }
-        check_capabilities()?;
-        let types = KernelTypes::read()?;
-        let offsets = fields::resolve(&types);
-        if let Some(why) = offsets.off.get(&Feature::Packets) {
-            return Err(KernelError::Kernel { why: why.clone() });
-        }
+        let (types, offsets) = check()?;
         // Kernels before 5.11 count map memory against this limit; newer ones do not care, and where it
         // can't be raised there the load itself will say so.
         if let Err(errno) = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY) {
@@ -256,6 +248,28 @@ impl Tracer {
         self.losses
             .tell(sink)
             .map_err(|source| KernelError::Map { map: tracer_ebpf::MAP_LOST, source })
+    }
+}
+
+/// Whether this binary, account and kernel could trace, as far as can be told without loading anything: for a
+/// caller who has much to do before it knows what to watch.
+///
+/// # Errors
+/// As [`Tracer::attach`].
+pub fn preflight() -> Result<(), KernelError> {
+    check().map(drop)
+}
+
+fn check() -> Result<(KernelTypes, Offsets), KernelError> {
+    if !object::has_programs() {
+        return Err(KernelError::NoPrograms);
+    }
+    check_capabilities()?;
+    let types = KernelTypes::read()?;
+    let offsets = fields::resolve(&types);
+    match offsets.off.get(&Feature::Packets) {
+        Some(why) => Err(KernelError::Kernel { why: why.clone() }),
+        None => Ok((types, offsets)),
     }
 }
 

@@ -9,5 +9,5 @@ pub mod hz;
 mod losses;
 mod programs;
 
-pub use attach::{KernelError, Settings, Tracer, with_causes};
+pub use attach::{KernelError, Settings, Tracer, preflight, with_causes};
 pub use programs::has_programs;

@@ -91,7 +91,7 @@ impl LossSource {
             LossSource::Ordering => "events out of order".to_owned(),
             LossSource::Requests => "request log".to_owned(),
             LossSource::Cluster => "cluster watch".to_owned(),
-            LossSource::TraceFile => "trace file".to_owned(),
+            LossSource::TraceFile => "trace file damaged or cut short".to_owned(),
             LossSource::PassedOver(hook) => format!("program passed over at {}", hook.name()),
         }
     }

@@ -30,13 +30,15 @@ enum Recording {
 }
 
 impl Pipeline {
-    /// An empty pipeline for a trace with this header, which `record` has already written.
-    pub fn new(header: &TraceHeader, record: Option<TraceWriter>) -> Pipeline {
-        Pipeline {
-            ordering: Ordering::new(HOLD_BACK),
-            correlator: Correlator::new(header),
-            recording: record.map_or(Recording::Off, |writer| Recording::On(Box::new(writer))),
-        }
+    /// An empty pipeline for a trace with this header, which `record` has already written, or failed to.
+    pub fn new(header: &TraceHeader, record: Result<Option<TraceWriter>, FileError>) -> Pipeline {
+        let recording = match record {
+            Ok(None) => Recording::Off,
+            Ok(Some(writer)) => Recording::On(Box::new(writer)),
+            Err(error) => Recording::Failed(error),
+        };
+        let ordering = Ordering::new(HOLD_BACK);
+        Pipeline { ordering, correlator: Correlator::new(header), recording }
     }
 
     /// Takes an event of any source.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::gate;
 use super::netns::{self, NetnsError};
 use super::process::{self, ProcessError};
 use super::tool::ToolError;
@@ -21,6 +22,9 @@ const DIRECTORY: &str = "/run/tracer-lab";
 pub const PREFIX: &str = "tracer-lab";
 /// How many owners there can be at a time.
 pub const INDEXES: u8 = 64;
+
+/// How long a tool that runs may keep an exit waiting.
+const GATE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long another lab may hold a lock while it clears what a dead one left.
 const SWEEP_PATIENCE: Duration = Duration::from_secs(2);
@@ -97,7 +101,10 @@ impl Owner {
             match Owner::take(index) {
                 Ok(Some(owner)) => return Ok(owner),
                 Ok(None) => {}
-                Err(error @ OwnerError::Foreign { .. }) => foreign = foreign.or(Some(error)),
+                Err(error @ OwnerError::Foreign { .. }) => {
+                    log::warn!("{error}; the lab takes other names and addresses");
+                    foreign = foreign.or(Some(error));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -181,13 +188,17 @@ pub fn sweep_dead() -> Result<(), OwnerError> {
     Ok(())
 }
 
-/// Removes everything that this very process owns, for an exit that cannot wait for the guards. The owner
-/// files stay: what another thread makes meanwhile, and what could not be removed, the next lab clears.
+/// Removes everything that this very process owns, for an exit that cannot wait for the guards. From then on
+/// no other thread makes anything more. The owner file of what could not be removed stays: the next lab tries
+/// again.
 pub fn sweep_own() {
+    gate::close(GATE_PATIENCE);
     let own = std::process::id().to_string();
     for index in (0..INDEXES).filter(|index| pid_in(&path(*index)) == own) {
-        if let Err(error) = sweep(index) {
-            log::error!("{error}; the next lab tries again");
+        match sweep(index) {
+            Err(error) => log::error!("{error}; the next lab tries again"),
+            // It is still locked by this process, as it must be to be removed.
+            Ok(()) => drop(fs::remove_file(path(index))),
         }
     }
 }

@@ -17,6 +17,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::clock;
+use super::gate;
 use super::netns::{Netns, NetnsError};
 use crate::model::MonoNs;
 
@@ -230,14 +231,15 @@ fn start_here(netns: &Netns, command: &mut Command) -> Result<(Pid, File), Proce
     let stderr =
         memfd_create(c"stderr", MFdFlags::MFD_CLOEXEC).map_err(|errno| failed(errno.into()))?;
     let stderr = File::from(stderr);
-    let child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(stderr.try_clone().map_err(failed)?)
         // Ctrl-C on the terminal is for the program, not for what it started.
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
+        .process_group(0);
+    let pass = gate::pass();
+    let child = command.spawn().map_err(failed)?;
+    drop(pass);
     // From here on `waitid` by pid is the only one to wait for it; dropping the handle does nothing.
     Ok((Pid::from_raw(i32::try_from(child.id()).expect("a pid fits")), stderr))
 }

@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use super::gate;
+
 /// Why a tool did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
@@ -79,6 +81,7 @@ impl Tool {
             words.fold(self.name.to_owned(), |line, word| line + " " + &word)
         };
         let failed = |source| ToolError::Run { command: command(), source };
+        let _pass = gate::pass();
         // In a process group of its own, a Ctrl-C on the terminal does not reach it: the program decides
         // when to stop, and what it cleans up with must not be interrupted.
         let mut child = Command::new(path)

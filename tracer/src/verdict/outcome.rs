@@ -131,7 +131,14 @@ impl Case<'_> {
             );
         }
         let requests = timeline.requests.ended + timeline.requests.unfinished;
-        if requests == 0 {
+        let packets = timeline.counters.get("packets").copied().unwrap_or(0);
+        if requests == 0 && packets == 0 {
+            blockers.push(
+                "no packet and no request was seen: is the Service's address the one that clients use, \
+                 and do they use it on this node?"
+                    .to_owned(),
+            );
+        } else if requests == 0 {
             let exposed = self.exposed.len();
             blockers.push(if exposed > 0 {
                 let failed = self.exposed.iter().filter(|it| it.fate == Fate::Failed).count();
@@ -140,12 +147,16 @@ impl Case<'_> {
                      answered, but which requests failed is not known"
                 )
             } else {
-                "no requests were seen".to_owned()
+                format!(
+                    "no request log: {packets} packets were seen, but which requests failed is not known"
+                )
             });
         } else if timeline.requests.ended == 0 {
             blockers.push("no request ended within the trace".to_owned());
         }
-        if timeline.pods.lives().is_empty() && (self.late().count() > 0 || self.has_candidates()) {
+        let ask_for_pods =
+            requests == 0 && packets > 0 || self.late().count() > 0 || self.has_candidates();
+        if timeline.pods.lives().is_empty() && ask_for_pods {
             blockers
                 .push("no event tells of pods: which backends were gone is not known".to_owned());
         }

@@ -394,7 +394,7 @@ fn without_any_event_nothing_can_be_said() {
     expect![[r#"
         Inconclusive
         - no request failed late
-        - no requests were seen
+        - no packet and no request was seen: is the Service's address the one that clients use, and do they use it on this node?
         StaleRules: Inconclusive
         Dns: Inconclusive
     "#]]
