@@ -47,6 +47,11 @@ impl TraceHeader {
             .map(|sysctl| sysctl.value.as_str())
     }
 
+    /// Whether SYNs could be seen with the entries that they met: read from the kernel, or inferred from a capture.
+    pub fn sees_syns(&self) -> bool {
+        [Hook::NetDevStartXmit, Hook::Capture].iter().any(|hook| self.is_attached(*hook))
+    }
+
     /// Whether a hook was attached.
     pub fn is_attached(&self, hook: Hook) -> bool {
         self.hooks.iter().any(|status| status.hook == hook && status.attached)
