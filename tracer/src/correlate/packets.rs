@@ -19,7 +19,7 @@ impl Correlator {
                 Hook::KfreeSkb => self.drop(now, packet, client_side, flags, seq, ack),
                 Hook::TcpSendReset => self.sent_reset(now, packet, flags, seq),
                 Hook::TcpReceiveReset => self.received_reset(now, packet.tuple),
-                Hook::NetDevStartXmit | Hook::InetSockSetState => {
+                Hook::NetDevStartXmit | Hook::InetSockSetState | Hook::Capture => {
                     if flags.is_syn() {
                         match client_side {
                             Some(lookup) => self.client_syn(now, packet, lookup, Isn(seq)),

@@ -166,6 +166,11 @@ impl Pods {
         match change {
             PodChange::Asked { .. } => life.asked = earliest(life.asked, now),
             PodChange::Deleted => life.deleted = earliest(life.deleted, now),
+            // As if its deletion had been asked for then: it counts as gone while it answers nobody. An answer
+            // after that moves the time on, so a claim that was wrong undoes itself.
+            PodChange::Silent { since } => {
+                life.asked = earliest(life.asked, Seen { time: since, seq: now.seq });
+            }
             PodChange::Added | PodChange::Ready | PodChange::NotReady => {}
         }
     }

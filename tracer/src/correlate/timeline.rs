@@ -129,7 +129,10 @@ impl Loss {
     pub fn hides_packets(&self) -> bool {
         matches!(
             self.source,
-            LossSource::Ring(Hook::NetDevStartXmit) | LossSource::Codec | LossSource::TraceFile
+            LossSource::Ring(Hook::NetDevStartXmit)
+                | LossSource::Codec
+                | LossSource::TraceFile
+                | LossSource::Capture
         )
     }
 

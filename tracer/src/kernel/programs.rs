@@ -154,7 +154,7 @@ fn attach_one(
             "RSTs of ports where nobody listens may be missing: they came with Linux 6.10"
                 .to_owned(),
         ),
-        Hook::KfreeSkb | Hook::TcpSendReset => None,
+        Hook::KfreeSkb | Hook::TcpSendReset | Hook::Capture => None,
     };
     let program: &mut BtfTracePoint = programs
         .program_mut(hook.name())

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::MonoNs;
+
 /// A change in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClusterEvent {
@@ -57,6 +59,12 @@ pub enum PodChange {
     },
     /// The object was deleted: its processes and its network are gone.
     Deleted,
+    /// Inferred from packets, where nothing tells of the pod itself: connects to its address go unanswered, and it
+    /// has answered nobody since. Said some time after it began. An answer that comes after all takes it back.
+    Silent {
+        /// Its last answer, or the first connect of the capture that it did not answer.
+        since: MonoNs,
+    },
 }
 
 /// What an EndpointSlice says of an endpoint.

@@ -80,6 +80,8 @@ pub enum LossSource {
     /// The kernel passed over this hook's program, because it was running on that CPU already. Whether there
     /// would have been a record is not known.
     PassedOver(Hook),
+    /// A capture file: places that were damaged or cut off, and packets that its maker says it dropped.
+    Capture,
 }
 
 impl LossSource {
@@ -92,6 +94,7 @@ impl LossSource {
             LossSource::Requests => "request log".to_owned(),
             LossSource::Cluster => "cluster watch".to_owned(),
             LossSource::TraceFile => "trace file damaged or cut short".to_owned(),
+            LossSource::Capture => "capture file".to_owned(),
             LossSource::PassedOver(hook) => format!("program passed over at {}", hook.name()),
         }
     }

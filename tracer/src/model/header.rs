@@ -59,6 +59,11 @@ impl TraceHeader {
         name.unwrap_or_else(|| format!("reason {}", reason.0))
     }
 
+    /// Whether SYNs could be seen with the entries that they met: read from the kernel, or inferred from a capture.
+    pub fn sees_syns(&self) -> bool {
+        [Hook::NetDevStartXmit, Hook::Capture].iter().any(|hook| self.is_attached(*hook))
+    }
+
     /// Whether a hook was attached.
     pub fn is_attached(&self, hook: Hook) -> bool {
         self.hooks.iter().any(|status| status.hook == hook && status.attached)

@@ -1,6 +1,7 @@
 //! The words of the project: what happened, when, to which tuple. No I/O, no clock, no logic beyond
 //! what a word means. Every other room speaks in these types and in nothing else.
 
+mod capture;
 mod cluster;
 mod event;
 mod header;
@@ -9,6 +10,7 @@ mod request;
 mod time;
 mod tuple;
 
+pub use capture::{Captured, Way};
 pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};

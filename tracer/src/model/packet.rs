@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Direction, IfIndex, NetnsId, Tuple};
 
-/// A place in the kernel at which a BPF program of ours runs. The names are the tracepoints'.
+/// Where a packet was seen: a place in the kernel at which a BPF program of ours runs, named as its tracepoint,
+/// or a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Hook {
     /// `net:net_dev_start_xmit`: a packet is handed to a device for sending.
@@ -20,10 +21,13 @@ pub enum Hook {
     TcpReceiveReset,
     /// `sock:inet_sock_set_state`: a TCP socket changes its state.
     InetSockSetState,
+    /// No program of ours, but a capture that somebody made: there a packet's `lookup` is not read from the kernel
+    /// but inferred from the packets before and after NAT.
+    Capture,
 }
 
 impl Hook {
-    /// Every hook, in the order of their numbers in the BPF records.
+    /// Every hook in the kernel, in the order of their numbers in the BPF records.
     pub const ALL: [Hook; 5] = [
         Hook::NetDevStartXmit,
         Hook::KfreeSkb,
@@ -40,6 +44,7 @@ impl Hook {
             Hook::TcpSendReset => "tcp_send_reset",
             Hook::TcpReceiveReset => "tcp_receive_reset",
             Hook::InetSockSetState => "inet_sock_set_state",
+            Hook::Capture => "capture",
         }
     }
 }
@@ -59,7 +64,8 @@ pub struct PacketEvent {
     pub tuple: Tuple,
     /// What it is.
     pub segment: Segment,
-    /// The conntrack entry that it carries (`skb->_nfct`), if any.
+    /// The conntrack entry that it carries (`skb->_nfct`), if any; for [`Hook::Capture`] the one that it must have
+    /// carried.
     pub lookup: Option<Lookup>,
     /// Why it was dropped; only from `kfree_skb`, and there only where the kernel has reasons.
     pub drop: Option<DropReason>,

@@ -206,7 +206,7 @@ impl<'a> Bench<'a> {
         if let Some(loss) = self.packets_lost(at, failure.end.time) {
             lacks(format!("that nothing answered is not certain: {loss}"));
         }
-        if !self.header.is_attached(Hook::NetDevStartXmit) {
+        if !self.header.sees_syns() {
             lacks("the hook net_dev_start_xmit was not attached".to_owned());
         }
         why
@@ -381,7 +381,7 @@ impl<'a> Bench<'a> {
     }
 
     fn why_unseen(&self, failure: &Failure) -> String {
-        if !self.header.is_attached(Hook::NetDevStartXmit) {
+        if !self.header.sees_syns() {
             return "the hook net_dev_start_xmit was not attached".to_owned();
         }
         if failure.start < self.timeline.began {

@@ -1,7 +1,7 @@
 //! What becomes of the reused source port, given findings, contrast, exposure and losses.
 
 use crate::correlate::{Loss, Timeline};
-use crate::model::{Hook, LossSource, MonoNs, TraceHeader};
+use crate::model::{LossSource, MonoNs, TraceHeader};
 
 use super::exposure::{Contrast, Exposed, Fate};
 use super::gone::StaleEntry;
@@ -125,7 +125,7 @@ impl Case<'_> {
     pub(super) fn blockers(&self) -> Vec<String> {
         let timeline = self.timeline;
         let mut blockers = Vec::new();
-        if !self.header.is_attached(Hook::NetDevStartXmit) {
+        if !self.header.sees_syns() {
             blockers.push(
                 "the hook net_dev_start_xmit was not attached: no SYN could be seen".to_owned(),
             );

@@ -92,7 +92,7 @@ fn duration() -> impl Strategy<Value = Duration> {
 }
 
 fn hook() -> impl Strategy<Value = Hook> {
-    proptest::sample::select(&Hook::ALL[..])
+    prop_oneof![proptest::sample::select(&Hook::ALL[..]), Just(Hook::Capture)]
 }
 
 fn packet() -> BoxedStrategy<PacketEvent> {
@@ -151,6 +151,7 @@ fn cluster() -> BoxedStrategy<ClusterEvent> {
         Just(PodChange::NotReady),
         duration().prop_map(|grace| PodChange::Asked { grace }),
         Just(PodChange::Deleted),
+        time().prop_map(|since| PodChange::Silent { since }),
     ];
     let endpoint_change = prop_oneof![
         any::<(bool, bool, bool)>().prop_map(|(ready, serving, terminating)| {
@@ -224,6 +225,7 @@ fn loss_source() -> impl Strategy<Value = LossSource> {
         Just(LossSource::Requests),
         Just(LossSource::Cluster),
         Just(LossSource::TraceFile),
+        Just(LossSource::Capture),
     ]
 }
 
@@ -397,6 +399,7 @@ pub(crate) fn each_kind() -> Vec<Event> {
         pod(PodChange::NotReady, None),
         pod(PodChange::Asked { grace: 30 * second }, None),
         pod(PodChange::Deleted, None),
+        pod(PodChange::Silent { since: MonoNs(1) }, Some(v4.ip())),
         endpoint(EndpointChange::Listed { ready: true, serving: true, terminating: false }),
         endpoint(EndpointChange::Removed),
         rollout(RolloutChange::Started),
@@ -406,6 +409,8 @@ pub(crate) fn each_kind() -> Vec<Event> {
         lost(LossSource::Ordering),
         lost(LossSource::Requests),
         lost(LossSource::Cluster),
+        lost(LossSource::Capture),
+        packet(Hook::Capture, tcp, Some(lookup(None, EntryLife::Remaining(second))), None),
     ];
     for hook in Hook::ALL {
         kinds.push(packet(hook, tcp, None, None));
