@@ -1,6 +1,22 @@
-//! Bytes to events and back: ring records, the trace file, captures, request logs. Pure: no I/O, no clock.
+//! Bytes to events and back: ring records, the trace file, captures, and the texts that people have:
+//! conntrack's, kubectl's, and logs of requests. Pure: no I/O, no clock.
 
+pub mod conntrack;
+mod lines;
 pub mod pcap;
 pub mod requests;
 pub mod ring;
+pub mod stamp;
 pub mod trace;
+pub mod unread;
+
+/// What a reader of bytes as they come has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<T> {
+    /// The next thing that was read.
+    Item(T),
+    /// Nothing whole is left: feed more bytes, or close.
+    More,
+    /// There is nothing more.
+    End,
+}

@@ -131,7 +131,7 @@ impl Correlator {
                 self.socket_changes += 1;
                 self.tcp_state(seen, state);
             }
-            EventKind::Cluster(change) => {
+            EventKind::Cluster { change, .. } => {
                 self.count("cluster changes");
                 self.cluster(seen, change);
             }

@@ -432,7 +432,7 @@ impl Scene {
     }
 
     fn cluster(&mut self, at: MonoNs, change: ClusterEvent) {
-        self.push(at, EventKind::Cluster(change));
+        self.push(at, EventKind::Cluster { change, since: at });
     }
 
     fn push(&mut self, time: MonoNs, kind: EventKind) {

@@ -320,7 +320,8 @@ fn pod_event(pod: &Pod, change: PodChange) -> Event {
 }
 
 fn cluster_event(event: ClusterEvent) -> Event {
-    Event { time: clock::now(), kind: EventKind::Cluster(event) }
+    let now = clock::now();
+    Event { time: now, kind: EventKind::Cluster { change: event, since: now } }
 }
 
 /// Locks, whatever became of a thread that held it: what these mutexes guard is never left half changed.

@@ -1,4 +1,5 @@
-//! What the cluster says of itself: pods, endpoints, rollouts. An event's time is its arrival on the node.
+//! What the cluster says of itself: pods, endpoints, rollouts. An event's time is its arrival on the node, or
+//! the last moment at which it can have happened.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

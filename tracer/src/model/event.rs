@@ -35,8 +35,18 @@ pub enum EventKind {
     Packet(PacketEvent),
     /// A TCP socket changed its state.
     TcpState(TcpStateEvent),
-    /// The cluster changed.
-    Cluster(ClusterEvent),
+    /// The cluster changed, at some time from `since` to the event's own.
+    ///
+    /// Where the change itself was watched both are the same. Where only an object tells of it, in whole seconds
+    /// and by another machine's clock, they are the first and the last moment that this leaves, the difference
+    /// of the clocks included. What lies between the two can't be ordered against the change: evidence that
+    /// needs the change before must hold with the event's time, evidence that needs it after with `since`.
+    Cluster {
+        /// The change.
+        change: ClusterEvent,
+        /// The earliest time at which it can have happened.
+        since: MonoNs,
+    },
     /// A request began.
     RequestStarted(RequestStarted),
     /// A request ended.

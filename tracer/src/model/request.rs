@@ -60,7 +60,7 @@ pub enum Reuse {
 pub enum Outcome {
     /// Answered in full by the right app, with this HTTP status (below 500).
     Answered {
-        /// The HTTP status.
+        /// The HTTP status; 0 if the log that tells of the request has none.
         status: u16,
     },
     /// Anything else.

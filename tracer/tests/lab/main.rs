@@ -62,10 +62,12 @@ fn roll(lab: &Lab) -> (Vec<String>, Vec<Event>) {
     lab.rollout(&sink, &Stop::default()).expect("a rollout can be done");
     let events = events.into_inner().expect("nobody panics");
     let words = events.iter().filter_map(|event| match &event.kind {
-        EventKind::Cluster(ClusterEvent::Pod { name, change, .. }) => {
+        EventKind::Cluster { change: ClusterEvent::Pod { name, change, .. }, .. } => {
             Some(format!("{name} {change:?}"))
         }
-        EventKind::Cluster(ClusterEvent::Rollout { change, .. }) => Some(format!("{change:?}")),
+        EventKind::Cluster { change: ClusterEvent::Rollout { change, .. }, .. } => {
+            Some(format!("{change:?}"))
+        }
         _ => None,
     });
     (words.collect(), events)

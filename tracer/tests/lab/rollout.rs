@@ -87,11 +87,17 @@ fn prestop_keeps_a_pod_until_the_rules_have_followed() {
     let complete = time_of(&|kind| {
         matches!(
             kind,
-            EventKind::Cluster(ClusterEvent::Rollout { change: RolloutChange::Finished, .. })
+            EventKind::Cluster {
+                change: ClusterEvent::Rollout { change: RolloutChange::Finished, .. },
+                ..
+            }
         )
     });
     let gone = time_of(&|kind| {
-        matches!(kind, EventKind::Cluster(ClusterEvent::Pod { change: PodChange::Deleted, .. }))
+        matches!(
+            kind,
+            EventKind::Cluster { change: ClusterEvent::Pod { change: PodChange::Deleted, .. }, .. }
+        )
     });
     assert!(gone.since(complete) > Duration::from_secs(5), "complete while the last one sleeps");
     assert!(began.elapsed() < Duration::from_secs(30));

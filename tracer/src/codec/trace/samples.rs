@@ -62,7 +62,7 @@ fn kind() -> impl Strategy<Value = EventKind> {
                 new: SockState::from_number(new),
             })
         }),
-        cluster().prop_map(EventKind::Cluster),
+        (cluster(), time()).prop_map(|(change, since)| EventKind::Cluster { change, since }),
         (any::<u64>(), any::<u32>(), address()).prop_map(|(id, worker, target)| {
             EventKind::RequestStarted(RequestStarted { id: RequestId(id), worker, target })
         }),
@@ -365,8 +365,9 @@ pub(crate) fn each_kind() -> Vec<Event> {
             pod: pod.map(str::to_owned),
         })
     };
+    let cluster = |change| EventKind::Cluster { change, since: MonoNs(1_000_000_000) };
     let pod = |change, address| {
-        EventKind::Cluster(ClusterEvent::Pod {
+        cluster(ClusterEvent::Pod {
             name: "web-a".to_owned(),
             app: "web".to_owned(),
             node: "node-1".to_owned(),
@@ -375,15 +376,14 @@ pub(crate) fn each_kind() -> Vec<Event> {
         })
     };
     let endpoint = |change| {
-        EventKind::Cluster(ClusterEvent::Endpoint {
+        cluster(ClusterEvent::Endpoint {
             service: "web".to_owned(),
             frontend: v4,
             backend: v6,
             change,
         })
     };
-    let rollout =
-        |change| EventKind::Cluster(ClusterEvent::Rollout { deployment: "web".to_owned(), change });
+    let rollout = |change| cluster(ClusterEvent::Rollout { deployment: "web".to_owned(), change });
     let lost = |source| EventKind::Lost { source, count: 7, since: MonoNs(1) };
     let mut kinds = vec![
         EventKind::RequestStarted(RequestStarted { id: RequestId(9), worker: 1, target: v4 }),

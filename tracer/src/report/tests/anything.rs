@@ -99,7 +99,9 @@ fn cluster() -> impl Strategy<Value = EventKind> {
             EndpointChange::Removed
         },
     });
-    prop_oneof![4 => pods, 1 => rollouts, 1 => endpoints].prop_map(EventKind::Cluster)
+    let changes = prop_oneof![4 => pods, 1 => rollouts, 1 => endpoints];
+    (changes, any::<u64>())
+        .prop_map(|(change, since)| EventKind::Cluster { change, since: MonoNs(since) })
 }
 
 fn request() -> impl Strategy<Value = EventKind> {

@@ -1,0 +1,5 @@
+//! Logs of requests: the load generator's own, written.
+
+mod log;
+
+pub use log::{LogFormat, LogWriter, Row};
