@@ -169,7 +169,7 @@ impl Correlator {
     /// The attempt of a request: the last of its tuple whose first packet lies within it; on a connection
     /// that was there before, the last before its end.
     fn attempt_for(&mut self, ended: &RequestEnded, start: MonoNs, end: MonoNs) -> Option<Attempt> {
-        let orig = Tuple::new(ended.source?, ended.target);
+        let orig = Tuple::new(ended.source?, ended.target?);
         let lane = self.lanes.lane(orig)?;
         let from = match ended.reuse {
             Reuse::Fresh => start - SKEW,

@@ -368,7 +368,7 @@ impl Scene {
             self.next_request += 1;
             self.next_request
         });
-        let started = RequestStarted { id: RequestId(id), worker: 0, target: self.service };
+        let started = RequestStarted { id: RequestId(id), worker: 0 };
         self.push(at, EventKind::RequestStarted(started));
         let kind = self.ended(id, port, outcome, total);
         self.push(at + total, kind);
@@ -383,10 +383,12 @@ impl Scene {
         EventKind::RequestEnded(RequestEnded {
             id: RequestId(id),
             source: (port != "-").then(|| self.source(port)),
-            target: self.service,
+            target: Some(self.service),
             reuse: Reuse::Fresh,
             outcome,
+            resolution: None,
             connect: None,
+            received: 0,
             total,
             pod: None,
         })

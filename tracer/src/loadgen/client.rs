@@ -136,15 +136,17 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
         let id = RequestId(run.next_id.fetch_add(1, Ordering::Relaxed));
         let deadline = question.deadline();
         let started = clock::now();
-        tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker, target }));
+        tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker }));
         let answer = question.ask(started, deadline).await;
         let ended = RequestEnded {
             id,
             source: answer.source,
-            target,
+            target: Some(target),
             reuse: Reuse::Fresh,
             outcome: answer.outcome,
+            resolution: None,
             connect: answer.connect,
+            received: 0,
             total: answer.ended.since(started),
             pod: answer.pod,
         };

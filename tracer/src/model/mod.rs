@@ -18,6 +18,8 @@ pub use packet::{
     CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment,
     SockState, TcpFlags, TcpStateEvent,
 };
-pub use request::{Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Symptom};
+pub use request::{
+    NameError, Outcome, RequestEnded, RequestId, RequestStarted, Resolution, Reuse, Symptom,
+};
 pub use time::{ClockAnchor, MonoNs, WallNs};
 pub use tuple::{Direction, IfIndex, Isn, NetnsId, SrcPort, Tuple};

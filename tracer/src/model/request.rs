@@ -11,15 +11,14 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct RequestId(pub u64);
 
-/// A request began. Its event's time is the moment just before the socket was made.
+/// A request began. Its event's time is the moment just before the client did anything for it: asked for the
+/// name, made the socket, or wrote to the connection that was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestStarted {
     /// Which one.
     pub id: RequestId,
     /// Which of the client's workers sent it.
     pub worker: u32,
-    /// Where to.
-    pub target: SocketAddr,
 }
 
 /// A request ended, well or not.
@@ -29,18 +28,69 @@ pub struct RequestEnded {
     pub id: RequestId,
     /// The socket's own end, also where the connect failed; none if no port was chosen.
     pub source: Option<SocketAddr>,
-    /// Where to.
-    pub target: SocketAddr,
+    /// Where to; none if its name did not resolve.
+    pub target: Option<SocketAddr>,
     /// On a connection of its own, or on one that was there.
     pub reuse: Reuse,
     /// How it ended.
     pub outcome: Outcome,
+    /// What became of its question for the target's name; none if it asked none.
+    pub resolution: Option<Resolution>,
     /// From the start until connected; none if it never was, or the connection was there.
     pub connect: Option<Duration>,
+    /// How many bytes of an answer came, head and body.
+    pub received: u64,
     /// From the start until the end.
     pub total: Duration,
     /// The pod that named itself in the answer.
     pub pod: Option<String>,
+}
+
+/// What became of the question for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolution {
+    /// From the request's start until an address was known, or the client gave up.
+    pub took: Duration,
+    /// Why there was no address, if there was none.
+    pub failed: Option<NameError>,
+}
+
+/// Why a name did not resolve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NameError {
+    /// No answer came within the client's timeout, or the resolver's own.
+    Unanswered,
+    /// NXDOMAIN: there is no such name.
+    NoSuchName,
+    /// There is such a name, and it has no address.
+    NoAddress,
+    /// SERVFAIL, REFUSED, or an answer that could not be read.
+    ServerFailed,
+    /// The question could not be sent, or an ICMP error came back.
+    Unreachable,
+}
+
+impl NameError {
+    /// Every reason.
+    pub const ALL: [NameError; 5] = [
+        NameError::Unanswered,
+        NameError::NoSuchName,
+        NameError::NoAddress,
+        NameError::ServerFailed,
+        NameError::Unreachable,
+    ];
+
+    /// The name used in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            NameError::Unanswered => "unanswered",
+            NameError::NoSuchName => "no-such-name",
+            NameError::NoAddress => "no-address",
+            NameError::ServerFailed => "server-failed",
+            NameError::Unreachable => "unreachable",
+        }
+    }
 }
 
 /// Whose connection a request used.
@@ -81,6 +131,13 @@ impl Outcome {
             Outcome::Answered { .. } => None,
             Outcome::Failed { symptom, .. } => Some(symptom),
         }
+    }
+}
+
+impl Reuse {
+    /// Whether the request made a connection for itself: only such a one is an attempt.
+    pub fn is_connect(self) -> bool {
+        matches!(self, Reuse::Fresh | Reuse::KeepAlive { nth: 0 })
     }
 }
 

@@ -139,8 +139,7 @@ mod tests {
 
     /// An event that can be told from all others by its number.
     fn event(time: u64, number: u64) -> Event {
-        let target = "10.96.0.1:80".parse().expect("an address");
-        let started = RequestStarted { id: RequestId(number), worker: 0, target };
+        let started = RequestStarted { id: RequestId(number), worker: 0 };
         Event { time: MonoNs(time), kind: EventKind::RequestStarted(started) }
     }
 

@@ -391,8 +391,11 @@ impl<'a> Bench<'a> {
             return loss;
         }
         let services = &self.header.services;
-        if !services.is_empty() && !services.contains(&failure.ended.target) {
-            return format!("the filter left out {}", failure.ended.target);
+        if let Some(target) = failure.ended.target
+            && !services.is_empty()
+            && !services.contains(&target)
+        {
+            return format!("the filter left out {target}");
         }
         if failure.ended.source.is_none() {
             return "the client did not tell its source port".to_owned();

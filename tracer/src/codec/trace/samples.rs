@@ -63,8 +63,8 @@ fn kind() -> impl Strategy<Value = EventKind> {
             })
         }),
         (cluster(), time()).prop_map(|(change, since)| EventKind::Cluster { change, since }),
-        (any::<u64>(), any::<u32>(), address()).prop_map(|(id, worker, target)| {
-            EventKind::RequestStarted(RequestStarted { id: RequestId(id), worker, target })
+        (any::<u64>(), any::<u32>()).prop_map(|(id, worker)| {
+            EventKind::RequestStarted(RequestStarted { id: RequestId(id), worker })
         }),
         request_ended().prop_map(EventKind::RequestEnded),
         (any::<u32>(), any::<String>(), any::<String>()).prop_map(|(netns, name, value)| {
@@ -197,24 +197,36 @@ fn request_ended() -> BoxedStrategy<RequestEnded> {
     (
         any::<u64>(),
         proptest::option::of(address()),
-        address(),
+        proptest::option::of(address()),
         reuse,
         outcome,
+        proptest::option::of(resolution()),
         proptest::option::of(duration()),
-        duration(),
+        (any::<u64>(), duration()),
         any::<Option<String>>(),
     )
-        .prop_map(|(id, source, target, reuse, outcome, connect, total, pod)| RequestEnded {
-            id: RequestId(id),
-            source,
-            target,
-            reuse,
-            outcome,
-            connect,
-            total,
-            pod,
-        })
+        .prop_map(
+            |(id, source, target, reuse, outcome, resolution, connect, (received, total), pod)| {
+                RequestEnded {
+                    id: RequestId(id),
+                    source,
+                    target,
+                    reuse,
+                    outcome,
+                    resolution,
+                    connect,
+                    received,
+                    total,
+                    pod,
+                }
+            },
+        )
         .boxed()
+}
+
+fn resolution() -> impl Strategy<Value = Resolution> {
+    (duration(), proptest::option::of(proptest::sample::select(&NameError::ALL[..])))
+        .prop_map(|(took, failed)| Resolution { took, failed })
 }
 
 fn loss_source() -> impl Strategy<Value = LossSource> {
@@ -283,15 +295,7 @@ pub(crate) fn realistic(seed: u64, requests: u64, gap: Duration) -> Vec<Event> {
             EventKind::TcpState(TcpStateEvent { netns: client_ns, tuple: asked, old, new })
         };
         let worker = rng.random_range(0..10);
-        push(
-            &mut rng,
-            EventKind::RequestStarted(RequestStarted {
-                id: RequestId(id),
-                worker,
-                target: service,
-            }),
-            1,
-        );
+        push(&mut rng, EventKind::RequestStarted(RequestStarted { id: RequestId(id), worker }), 1);
         push(&mut rng, state(SockState::Close, SockState::SynSent), 20);
         push(&mut rng, packet(client_ns, 2, asked, TcpFlags::SYN, isn, 0, None), 3);
         let fresh = EntryLife::Unconfirmed(Duration::from_secs(120));
@@ -312,10 +316,12 @@ pub(crate) fn realistic(seed: u64, requests: u64, gap: Duration) -> Vec<Event> {
             kind: EventKind::RequestEnded(RequestEnded {
                 id: RequestId(id),
                 source: Some(src),
-                target: service,
+                target: Some(service),
                 reuse: Reuse::Fresh,
                 outcome: Outcome::Answered { status: 200 },
+                resolution: None,
                 connect: Some(Duration::from_nanos(rng.random_range(100_000..900_000))),
+                received: 187,
                 total,
                 pod: Some(format!("web-7c5ddbdf54-x{pod}k2p")),
             }),
@@ -357,10 +363,12 @@ pub(crate) fn each_kind() -> Vec<Event> {
         EventKind::RequestEnded(RequestEnded {
             id: RequestId(9),
             source: connect.map(|_| v6),
-            target: v4,
+            target: Some(v4),
             reuse,
             outcome,
+            resolution: None,
             connect,
+            received: 187,
             total: 3 * second,
             pod: pod.map(str::to_owned),
         })
@@ -386,7 +394,7 @@ pub(crate) fn each_kind() -> Vec<Event> {
     let rollout = |change| cluster(ClusterEvent::Rollout { deployment: "web".to_owned(), change });
     let lost = |source| EventKind::Lost { source, count: 7, since: MonoNs(1) };
     let mut kinds = vec![
-        EventKind::RequestStarted(RequestStarted { id: RequestId(9), worker: 1, target: v4 }),
+        EventKind::RequestStarted(RequestStarted { id: RequestId(9), worker: 1 }),
         packet(Hook::ALL[0], icmp, None, Some(2)),
         packet(Hook::ALL[0], tcp, Some(lookup(None, EntryLife::Unconfirmed(second))), None),
         packet(Hook::ALL[0], tcp, Some(lookup(None, EntryLife::Remaining(second))), None),
@@ -429,6 +437,16 @@ pub(crate) fn each_kind() -> Vec<Event> {
     for symptom in Symptom::ALL {
         let outcome = Outcome::Failed { symptom, errno: Some(111), status: Some(503) };
         kinds.push(ended(Reuse::Fresh, outcome, None, None));
+    }
+    for failed in NameError::ALL.map(Some).into_iter().chain([None]) {
+        let resolution = Some(Resolution { took: second, failed });
+        let outcome = Outcome::Failed { symptom: Symptom::Local, errno: None, status: None };
+        let mut kind = ended(Reuse::Fresh, outcome, None, None);
+        if let EventKind::RequestEnded(ended) = &mut kind {
+            ended.resolution = resolution;
+            ended.target = failed.map_or(Some(v4), |_| None);
+        }
+        kinds.push(kind);
     }
     kinds
         .into_iter()

@@ -105,25 +105,22 @@ fn cluster() -> impl Strategy<Value = EventKind> {
 }
 
 fn request() -> impl Strategy<Value = EventKind> {
-    let started = (0..40_u64).prop_map(|id| {
-        EventKind::RequestStarted(RequestStarted {
-            id: RequestId(id),
-            worker: 0,
-            target: service(),
-        })
-    });
+    let started = (0..40_u64)
+        .prop_map(|id| EventKind::RequestStarted(RequestStarted { id: RequestId(id), worker: 0 }));
     let ended = (0..40_u64, 0..6_u16, 0..10_usize, any::<bool>(), 0..10_000_u64).prop_map(
         |(id, port, symptom, fresh, total)| {
             EventKind::RequestEnded(RequestEnded {
                 id: RequestId(id),
                 source: (port > 0).then(|| client(port)),
-                target: service(),
+                target: Some(service()),
                 reuse: if fresh { Reuse::Fresh } else { Reuse::KeepAlive { nth: 2 } },
                 outcome: match Symptom::ALL.get(symptom) {
                     Some(&symptom) => Outcome::Failed { symptom, errno: None, status: None },
                     None => Outcome::Answered { status: 200 },
                 },
+                resolution: None,
                 connect: None,
+                received: 0,
                 total: Duration::from_millis(total),
                 pod: None,
             })
