@@ -1,5 +1,7 @@
 //! `tracer lab`: the built-in cluster, the load generator and the tracer, together.
 
+mod cluster;
+
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -22,7 +24,7 @@ use crate::files::FileError;
 use crate::kernel::KernelError;
 use crate::kernel::capability::Capabilities;
 use crate::lab::truth::{ClientRow, Truth};
-use crate::lab::{APP, Lab, LabError, LabSettings, SETUPS, Setup};
+use crate::lab::{APP, Lab, LabError, LabSettings};
 use crate::loadgen::client::{self, ClientError, ClientSettings};
 use crate::model::{Event, EventKind, Origin, RequestEnded, TraceHeader};
 use crate::pipeline::Pipeline;
@@ -41,17 +43,12 @@ const QUICK_DURATION: Duration = Duration::from_secs(42);
 /// Options of `tracer lab`
 #[derive(Debug, Args)]
 pub struct Options {
-    /// How the pods are set up
-    #[arg(long, value_name = "SETUP", default_value = SETUPS[0].name, long_help = setups_help())]
-    setup: Setup,
+    #[command(flatten)]
+    cluster: cluster::Options,
 
     /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
     #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
-
-    /// Show the same within a minute: a shorter SYN_SENT timer and port range inside the lab
-    #[arg(long)]
-    quick: bool,
 
     /// The client's workers: connections at a time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -149,17 +146,15 @@ struct WholeTruth {
 
 impl Options {
     fn duration(&self) -> Duration {
-        self.duration.unwrap_or(if self.quick { QUICK_DURATION } else { DURATION })
+        self.duration.unwrap_or(if self.cluster.quick { QUICK_DURATION } else { DURATION })
     }
 
     fn lab_settings(&self) -> anyhow::Result<LabSettings> {
-        let settings = LabSettings {
-            setup: self.setup,
+        Ok(LabSettings {
             seed: self.seed.unwrap_or_else(rand::random),
             program: std::env::current_exe().context("finding this program for the pods")?,
-            ..LabSettings::default()
-        };
-        Ok(if self.quick { settings.quick() } else { settings })
+            ..self.cluster.settings(self.timeout)?
+        })
     }
 
     fn experiment(&self, lab: &Lab, stop: &Stop, progress: &Progress) -> anyhow::Result<Run> {
@@ -287,14 +282,6 @@ impl TruthFile {
         };
         write().with_context(|| format!("writing the truth to {}", self.path.display()))
     }
-}
-
-fn setups_help() -> String {
-    let mut help = "How the pods are set up:".to_owned();
-    for setup in SETUPS {
-        help.push_str(&format!("\n  {}: {}", setup.name, setup.about));
-    }
-    help
 }
 
 /// Requests so far.

@@ -1,6 +1,7 @@
 //! Durations, moments and sizes as people type them.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::model::{MonoNs, TraceHeader};
@@ -21,6 +22,16 @@ pub fn positive(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be more than 0".to_owned()),
         duration => Ok(duration),
     }
+}
+
+/// `300ms..800ms`, or one duration for both ends.
+pub fn durations(text: &str) -> Result<RangeInclusive<Duration>, String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let (min, max) = (duration(min)?, duration(max)?);
+    if min > max {
+        return Err(format!("{text} is empty: write the smaller one first"));
+    }
+    Ok(min..=max)
 }
 
 /// A moment: on the wall clock, or counted from the trace's beginning.
@@ -103,6 +114,17 @@ mod tests {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for wrong in ["", "-1", "nan", "inf", "5 parsecs", "1e300"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_durations_has_two_ends_or_one() {
+        let range = |min, max| Duration::from_millis(min)..=Duration::from_millis(max);
+        assert_eq!(durations("300ms..800ms"), Ok(range(300, 800)));
+        assert_eq!(durations("0..1.5"), Ok(range(0, 1500)));
+        assert_eq!(durations("20s"), Ok(range(20_000, 20_000)));
+        for wrong in ["", "..", "1s..", "2s..1s", "1s..2s..3s"] {
+            assert!(durations(wrong).is_err(), "{wrong}");
         }
     }
 

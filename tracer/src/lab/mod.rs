@@ -7,6 +7,7 @@
 mod deployment;
 mod error;
 mod lag;
+mod listening;
 mod network;
 mod plan;
 mod pod;
@@ -35,7 +36,7 @@ use crate::sys::tool::{CONNTRACK, IP, IPTABLES_RESTORE};
 pub use deployment::Deployment;
 pub use error::LabError;
 pub use settings::LabSettings;
-pub use setup::{SETUPS, Setup, UnknownSetup};
+pub use setup::{OnSigterm, SETUPS, Setup, USUAL, UnknownSetup};
 
 use network::Network;
 use plan::{Node, Plan};

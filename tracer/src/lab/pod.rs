@@ -2,28 +2,34 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use super::error::LabError;
+use super::listening::listens;
 use super::network::{self, Network};
 use super::plan::{Node, POD_PORT};
 use super::probe::Probe;
 use super::settings::LabSettings;
+use super::setup::OnSigterm;
 use super::truth::{PodMoment, Recorder};
 use super::{APP, ATTENTION};
 use crate::model::{self, NetnsRole};
 use crate::sys::clock;
 use crate::sys::netns::{self, Netns};
-use crate::sys::process::{Ended, Process, ProcessError};
+use crate::sys::process::{Ended, Process};
 use crate::sys::stop::Stop;
 
 /// The least time between SIGTERM and SIGKILL, however long preStop took (pkg/kubelet/kuberuntime,
 /// minimumGracePeriodInSeconds).
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
-/// A pod that runs.
+/// How often it is asked whether a process listens.
+const LISTENING_PERIOD: Duration = Duration::from_millis(5);
+
+/// A pod: it has its network, and runs a little later.
 #[derive(Debug)]
 pub(crate) struct Pod {
     /// Its name.
@@ -34,7 +40,8 @@ pub(crate) struct Pod {
     pub(crate) address: SocketAddr,
     netns: model::Netns,
     device: String,
-    process: Process,
+    created: Instant,
+    process: OnceLock<Process>,
 }
 
 /// What a pod is to be.
@@ -51,32 +58,61 @@ pub(crate) struct PodSpec {
 }
 
 impl Pod {
-    /// Makes its network and starts its process.
-    pub(crate) fn start(
+    /// Makes its network.
+    pub(crate) fn create(
         spec: PodSpec,
         network: &Network,
-        settings: &LabSettings,
         recorder: &Recorder,
     ) -> Result<Pod, LabError> {
+        let created = Instant::now();
         let PodSpec { name, netns: netns_name, node, address } = spec;
         netns::create(&[&netns_name])?;
         let device = name.clone();
         network.connect_pod(node, &netns_name, &device, address)?;
-        let netns = Netns::open(&netns_name)?;
-        let description = network::describe(&netns, NetnsRole::Other);
+        let netns = network::describe(&Netns::open(&netns_name)?, NetnsRole::Other);
+        let address = SocketAddr::new(address.into(), POD_PORT);
+        recorder.pod_added(&name, &node.name(), address);
+        Ok(Pod { name, node, address, netns, device, created, process: OnceLock::new() })
+    }
+
+    /// Starts its process, once that is due.
+    pub(crate) fn start(
+        &self,
+        settings: &LabSettings,
+        recorder: &Recorder,
+        stop: &Stop,
+    ) -> Result<(), LabError> {
+        if !stop.wait(settings.pod_creation.saturating_sub(self.created.elapsed())) {
+            return Err(LabError::Stopped);
+        }
         let mut command = Command::new(&settings.program);
         command
             .arg("serve")
-            .args(["--listen", &format!("0.0.0.0:{POD_PORT}"), "--app", APP, "--pod", &name])
+            .args(["--listen", &format!("0.0.0.0:{POD_PORT}"), "--app", APP, "--pod", &self.name])
             .args(["--delay", &milliseconds(settings.pod_delay)])
             .args(["--start-delay", &milliseconds(settings.pod_start_delay)])
             .arg("--die-with-parent");
-        let address = SocketAddr::new(address.into(), POD_PORT);
-        recorder.pod_added(&name, &node.name(), address);
-        let process = Process::start(netns, command)
-            .map_err(|source| LabError::Process { pod: name.clone(), source })?;
-        recorder.pod(&name, PodMoment::Started, clock::now());
-        Ok(Pod { name, node, address, netns: description, device, process })
+        match settings.setup.on_sigterm {
+            OnSigterm::Exit => {}
+            OnSigterm::Drain => _ = command.arg("--drain"),
+            OnSigterm::Nothing => _ = command.arg("--ignore-sigterm"),
+        }
+        if settings.keep_alive {
+            command.arg("--keep-alive");
+        }
+        let process = Process::start(Netns::open(&self.netns.name)?, command)
+            .map_err(|source| LabError::Process { pod: self.name.clone(), source })?;
+        recorder.pod(&self.name, PodMoment::Started, clock::now());
+        assert!(self.process.set(process).is_ok(), "a pod is started once");
+        Ok(())
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// If it was not started: nothing is asked of a pod before that.
+    fn process(&self) -> &Process {
+        self.process.get().expect("the pod was started")
     }
 
     /// Its network namespace.
@@ -97,25 +133,53 @@ impl Pod {
         network.node(self.node).run(|| {
             let probe =
                 Probe::new(self.address, settings.probe_period).map_err(LabError::Thread)?;
-            let began = Instant::now();
             loop {
-                let asked = Instant::now();
                 let answer = match probe.ask() {
                     Ok(()) => return Ok(()),
                     Err(answer) => answer,
                 };
-                if let Some(ended) = self.process.ended() {
+                if let Some(ended) = self.process().ended() {
                     return Err(self.ended_by_itself(&ended));
                 }
-                if began.elapsed() > settings.ready_within {
+                let age = self.created.elapsed();
+                if age > settings.pod_creation + settings.ready_within {
                     let pod = self.name.clone();
                     return Err(LabError::NotReady { pod, after: settings.ready_within, answer });
                 }
-                if !stop.wait(settings.probe_period.saturating_sub(asked.elapsed())) {
+                if !stop.wait(until_next(age, settings.probe_period)) {
                     return Err(LabError::Stopped);
                 }
             }
         })?
+    }
+
+    /// Waits until its process listens, which without a readiness probe nobody else does.
+    pub(crate) fn wait_listening(
+        &self,
+        settings: &LabSettings,
+        recorder: &Recorder,
+        stop: &Stop,
+    ) -> Result<(), LabError> {
+        let began = Instant::now();
+        loop {
+            if listens(self.process().pid(), POD_PORT).is_ok_and(|listens| listens) {
+                recorder.pod(&self.name, PodMoment::Listening, clock::now());
+                return Ok(());
+            }
+            if let Some(ended) = self.process().ended() {
+                return Err(self.ended_by_itself(&ended));
+            }
+            if began.elapsed() > settings.ready_within {
+                return Err(LabError::NotReady {
+                    pod: self.name.clone(),
+                    after: settings.ready_within,
+                    answer: "its process does not listen".to_owned(),
+                });
+            }
+            if !stop.wait(LISTENING_PERIOD) {
+                return Err(LabError::Stopped);
+            }
+        }
     }
 
     /// What the kubelet does once a pod's deletion was asked for: preStop, SIGTERM, SIGKILL at the end of the
@@ -135,9 +199,18 @@ impl Pod {
         }
         let failed = |source| LabError::Process { pod: self.name.clone(), source };
         recorder.pod(&self.name, PodMoment::Terminated, clock::now());
-        self.process.signal(Signal::SIGTERM).map_err(failed)?;
+        self.process().signal(Signal::SIGTERM).map_err(failed)?;
         let grace = settings.grace.saturating_sub(began.elapsed()).max(LEAST_GRACE);
-        let ended = self.wait_for_end(grace, stop).map_err(failed)?;
+        let ended = match self.wait_for_end(grace, stop) {
+            Some(ended) => ended,
+            None => {
+                if settings.setup.on_sigterm == OnSigterm::Nothing {
+                    // Only this signal ends it: until now it served on.
+                    recorder.pod(&self.name, PodMoment::Terminated, clock::now());
+                }
+                self.process().kill().map_err(failed)?
+            }
+        };
         recorder.pod(&self.name, PodMoment::Exited, ended.time);
         if !stop.wait(settings.network_teardown) {
             return Err(LabError::Stopped);
@@ -147,7 +220,8 @@ impl Pod {
 
     /// Kills it without ado.
     pub(crate) fn kill(&self) -> Result<(), LabError> {
-        self.process
+        let Some(process) = self.process.get() else { return Ok(()) };
+        process
             .kill()
             .map(drop)
             .map_err(|source| LabError::Process { pod: self.name.clone(), source })
@@ -160,18 +234,19 @@ impl Pod {
         Ok(netns::delete(&self.netns.name)?)
     }
 
-    fn wait_for_end(&self, grace: Duration, stop: &Stop) -> Result<Ended, ProcessError> {
+    /// None: it was still there at the end of the grace period, or the lab is to end.
+    fn wait_for_end(&self, grace: Duration, stop: &Stop) -> Option<Ended> {
         let until = Instant::now() + grace;
         while !stop.is_requested() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            if let Some(ended) = self.process.wait(left.min(ATTENTION)) {
-                return Ok(ended);
+            if let Some(ended) = self.process().wait(left.min(ATTENTION)) {
+                return Some(ended);
             }
         }
-        self.process.kill()
+        None
     }
 
     fn ended_by_itself(&self, ended: &Ended) -> LabError {
@@ -183,6 +258,25 @@ impl Pod {
     }
 }
 
+/// From this age of a pod until it is probed again: the kubelet's worker ticks from the pod's arrival on,
+/// before its container runs (pkg/kubelet/prober/worker.go).
+fn until_next(age: Duration, period: Duration) -> Duration {
+    let since = Duration::from_secs_f64(age.as_secs_f64() % period.as_secs_f64());
+    period.saturating_sub(since)
+}
+
 fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_keep_the_time_of_the_pod_not_of_its_process() {
+        let ms = Duration::from_millis;
+        assert_eq!(until_next(ms(400), ms(1000)), ms(600));
+        assert_eq!(until_next(ms(2500), ms(1000)), ms(500));
+    }
 }

@@ -17,12 +17,14 @@ use crate::sys::stop::Stop;
 /// What the threads of the kubelets report to the controller.
 enum Report {
     Ready(Result<(), LabError>),
+    /// Without a readiness probe a pod is ready before it listens.
+    Listens(Result<(), LabError>),
     Gone(Result<(), LabError>),
 }
 
 impl Lab {
-    /// Replaces every pod by one of a new revision, and returns when the last old one is gone and the nodes'
-    /// rules have followed, which may be long after the rollout is complete. Each change goes to `sink` at the moment it happens.
+    /// Replaces every pod by one of a new revision, and returns when the last old one is gone, the new ones
+    /// listen and the nodes' rules have followed, which may be long after the rollout is complete. Each change goes to `sink` at the moment it happens.
     ///
     /// # Errors
     /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
@@ -41,12 +43,15 @@ impl Lab {
         self.announce(RolloutChange::Started, sink);
         let (reports, reported) = mpsc::channel();
         thread::scope(|scope| {
+            let without_probe = !self.settings.setup.readiness;
             let mut terminating = 0;
+            let mut starting = 0;
             let mut is_complete = false;
             loop {
                 if !is_complete {
                     match self.settings.deployment.next(self.counts(revision)) {
                         Step::Create => {
+                            starting += usize::from(without_probe);
                             self.spawn_create(scope, revision, sink, stop, reports.clone())?;
                             continue;
                         }
@@ -62,11 +67,15 @@ impl Lab {
                         }
                     }
                 }
-                if is_complete && terminating == 0 {
+                if is_complete && terminating == 0 && starting == 0 {
                     break;
                 }
                 match reported.recv_timeout(ATTENTION) {
                     Ok(Report::Ready(result)) => result.inspect_err(|_| stop.request())?,
+                    Ok(Report::Listens(result)) => {
+                        result.inspect_err(|_| stop.request())?;
+                        starting -= 1;
+                    }
                     Ok(Report::Gone(result)) => {
                         result.inspect_err(|_| stop.request())?;
                         terminating -= 1;
@@ -87,7 +96,7 @@ impl Lab {
         })
     }
 
-    /// Makes the first pods, all at once, and waits until each is ready.
+    /// Makes the first pods, all at once, and waits until each is ready and listens.
     pub(super) fn create_first(&self, stop: &Stop) -> Result<(), LabError> {
         let (reports, reported) = mpsc::channel();
         thread::scope(|scope| {
@@ -96,7 +105,9 @@ impl Lab {
             drop(reports);
             if result.is_ok() {
                 result = reported.iter().try_for_each(|report| match report {
-                    Report::Ready(result) | Report::Gone(result) => result,
+                    Report::Ready(result) | Report::Listens(result) | Report::Gone(result) => {
+                        result
+                    }
                 });
             }
             // The scope waits for the other pods' threads, which wait for readiness.
@@ -132,7 +143,7 @@ impl Lab {
         reports: Sender<Report>,
     ) -> Result<(), LabError> {
         let spec = self.next_pod(revision)?;
-        let pod = Pod::start(spec, &self.network, &self.settings, &self.recorder)?;
+        let pod = Pod::create(spec, &self.network, &self.recorder)?;
         let pod = Arc::new(pod);
         self.cluster().pods.push(Listed {
             pod: Arc::clone(&pod),
@@ -143,12 +154,19 @@ impl Lab {
         sink(pod_event(&pod, PodChange::Added));
         thread::Builder::new()
             .spawn_scoped(scope, move || {
-                let result = pod.wait_ready(&self.network, &self.settings, stop);
-                if result.is_ok() {
+                let started = pod.start(&self.settings, &self.recorder, stop);
+                let result =
+                    started.and_then(|()| pod.wait_ready(&self.network, &self.settings, stop));
+                let is_ready = result.is_ok();
+                if is_ready {
                     self.mark_ready(&pod, sink);
                 }
                 // Nobody listens any more only if the rollout has failed already.
                 let _ = reports.send(Report::Ready(result));
+                if is_ready && !self.settings.setup.readiness {
+                    let result = pod.wait_listening(&self.settings, &self.recorder, stop);
+                    let _ = reports.send(Report::Listens(result));
+                }
             })
             .map_err(LabError::Thread)?;
         Ok(())

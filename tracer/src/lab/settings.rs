@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::deployment::Deployment;
-use super::setup::{SETUPS, Setup};
+use super::setup::{Setup, USUAL};
 
 /// What to build.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,11 +20,15 @@ pub struct LabSettings {
     pub seed: u64,
     /// The program that the pods run, as `PROGRAM serve …`.
     pub program: PathBuf,
+    /// Whether the app keeps connections open for more requests, for clients that want that.
+    pub keep_alive: bool,
     /// How long the app takes to answer a request.
     pub pod_delay: Duration,
+    /// From a pod's creation until its process runs: scheduling, sandbox, network, container.
+    pub pod_creation: Duration,
     /// How long the app takes from its start until it listens.
     pub pod_start_delay: Duration,
-    /// How often readiness is asked, and how long an answer may take.
+    /// How often readiness is asked, counted from a pod's creation as the kubelet does, and how long an answer may take.
     pub probe_period: Duration,
     /// How long a pod may take to become ready before the lab gives up.
     pub ready_within: Duration,
@@ -46,12 +50,14 @@ impl Default for LabSettings {
     /// Three replicas, one extra at a time, and the timers of Kubernetes and Linux.
     fn default() -> LabSettings {
         LabSettings {
-            setup: SETUPS[0],
+            setup: USUAL,
             deployment: Deployment { replicas: 3, max_surge: 1, max_unavailable: 0 },
             index: None,
             seed: 1,
             program: PathBuf::from("/proc/self/exe"),
+            keep_alive: false,
             pod_delay: Duration::from_millis(50),
+            pod_creation: Duration::from_millis(400),
             pod_start_delay: Duration::from_secs(2),
             probe_period: Duration::from_secs(1),
             ready_within: Duration::from_secs(30),
@@ -76,6 +82,24 @@ impl LabSettings {
     pub fn notes(&self) -> Vec<String> {
         let usual = LabSettings::default();
         let mut notes = Vec::new();
+        if let Some(sleep) = self.setup.prestop
+            && sleep > self.grace
+        {
+            notes.push(format!(
+                "the preStop sleep of {} s is longer than the grace period: SIGTERM comes at that one's end, after {} s",
+                sleep.as_secs_f64(),
+                self.grace.as_secs_f64()
+            ));
+        }
+        if self.rules_lag != usual.rules_lag {
+            notes.push(format!(
+                "the lab's nodes follow a change of the endpoints after {} to {} s, not {} to {} s",
+                self.rules_lag.start().as_secs_f64(),
+                self.rules_lag.end().as_secs_f64(),
+                usual.rules_lag.start().as_secs_f64(),
+                usual.rules_lag.end().as_secs_f64()
+            ));
+        }
         if let Some(seconds) = self.syn_sent_timeout {
             notes.push(format!(
                 "the lab's nodes have nf_conntrack_tcp_timeout_syn_sent shortened to {seconds} s"
@@ -96,6 +120,16 @@ impl LabSettings {
 mod tests {
     use super::*;
     use expect_test::expect;
+
+    #[test]
+    fn a_sleep_beyond_the_grace_period_and_another_lag_are_noted() {
+        let setup = Setup { prestop: Some(Duration::from_secs(40)), ..USUAL };
+        let rules_lag = Duration::from_secs(20)..=Duration::from_secs(20);
+        expect![[r#"
+            the preStop sleep of 40 s is longer than the grace period: SIGTERM comes at that one's end, after 30 s
+            the lab's nodes follow a change of the endpoints after 20 to 20 s, not 0.3 to 0.8 s"#]]
+        .assert_eq(&LabSettings { setup, rules_lag, ..LabSettings::default() }.notes().join("\n"));
+    }
 
     #[test]
     fn quick_says_what_it_changes_and_the_usual_lab_has_nothing_to_say() {

@@ -106,3 +106,23 @@ fn prestop_keeps_a_pod_until_the_rules_have_followed() {
         assert!(terminated.since(asked) >= Duration::from_secs(5), "{}", pod.name);
     }
 }
+
+#[test]
+fn without_a_readiness_probe_a_pod_counts_as_ready_before_it_listens() {
+    if is_left_out("without_a_readiness_probe_a_pod_counts_as_ready_before_it_listens") {
+        return;
+    }
+    let setup = "naive".parse().expect("there is such a setup");
+    let lab = Lab::build(&LabSettings { setup, ..settings() }, &Stop::default())
+        .expect("it can be built");
+    ask(&lab).expect("the first pods listen before the lab stands");
+    roll(&lab);
+    ask(&lab).expect("the new pods listen");
+    let truth = lab.truth();
+    for pod in &truth.pods {
+        let (ready, listening) = (pod.ready.expect("ready"), pod.listening.expect("it listens"));
+        assert!(listening.since(ready) > Duration::from_millis(200), "{pod:?}");
+    }
+    let finished = truth.rollout_finished.expect("it is complete");
+    assert!(truth.pods.iter().any(|pod| pod.listening > Some(finished)), "{:?}", truth.pods);
+}

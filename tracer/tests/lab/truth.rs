@@ -23,7 +23,7 @@ fn work(target: SocketAddr, worker: u64, stop: &Stop) -> Vec<ClientRow> {
         let start = clock::now();
         let (port, connected, end) = request(target, start);
         let total = clock::now().since(start);
-        rows.push(ClientRow { id, start, port, connected, total, end });
+        rows.push(ClientRow { id, start, is_reused: false, port, connected, total, end });
     }
     rows
 }
@@ -108,7 +108,7 @@ fn the_truth_explains_every_failure_of_a_rollout_under_load() {
             Judged::Ok | Judged::Slowed { .. } => assert!(!is_failed, "{row:?}: {judgement:?}"),
             Judged::MetStale { .. } => met += 1,
             Judged::FreshToDeadAddress { .. } => fresh += 1,
-            Judged::RefusedByDyingPod { .. } | Judged::CutByDyingPod { .. } => assert!(is_failed),
+            Judged::RefusedByPod { .. } | Judged::CutByDyingPod { .. } => assert!(is_failed),
             other => panic!("{row:?}: {other:?}"),
         }
         if matches!(judgement.judged, Judged::MetStale { .. } | Judged::FreshToDeadAddress { .. }) {

@@ -75,7 +75,7 @@ fn kind(judged: &Judged) -> &'static str {
         Judged::MetStale { .. } => "met a stale entry",
         Judged::Slowed { .. } => "slowed by a stale entry",
         Judged::FreshToDeadAddress { .. } => "fresh to a dead address",
-        Judged::RefusedByDyingPod { .. } => "refused by a dying pod",
+        Judged::RefusedByPod { .. } => "refused by a pod",
         Judged::CutByDyingPod { .. } => "cut by a dying pod",
         Judged::RejectedWithoutEndpoints => "rejected without endpoints",
         Judged::Local => "local",
@@ -132,8 +132,13 @@ fn agree(
         Judged::FreshToDeadAddress { backend } => {
             has_failed(&["stale-rules"], Some(backend.to_string())).map(drop)
         }
-        Judged::RefusedByDyingPod { backend } | Judged::CutByDyingPod { backend } => {
-            has_failed(&["pod-not-serving"], Some(backend.to_string())).map(drop)
+        Judged::RefusedByPod { backends } | Judged::CutByDyingPod { backends } => {
+            let row = has_failed(&["pod-not-serving"], None)?;
+            let backend = row["backend"].as_str().unwrap_or_default();
+            match backends.iter().any(|possible| possible.to_string() == backend) {
+                true => Ok(()),
+                false => Err(format!("the report says that it went to {backend}")),
+            }
         }
         Judged::RejectedWithoutEndpoints => has_failed(&["no-endpoints"], None).map(drop),
         Judged::Local => has_failed(&["local-error"], None).map(drop),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::entries::{self, Stale};
 use super::table::State;
 use super::{PodLife, Truth};
-use crate::model::{MonoNs, RequestEnded, Symptom};
+use crate::model::{MonoNs, RequestEnded, Reuse, Symptom};
 
 /// The kernel's clock of timers is this coarse at worst (HZ = 100).
 pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -25,6 +25,8 @@ pub struct ClientRow {
     pub id: u64,
     /// Just before its socket was made.
     pub start: MonoNs,
+    /// Whether its connection was there already, made by an earlier request.
+    pub is_reused: bool,
     /// The source port, also where the connect failed.
     pub port: Option<u16>,
     /// From the start until connected, if it was.
@@ -41,6 +43,7 @@ impl ClientRow {
         ClientRow {
             id: ended.id.0,
             start,
+            is_reused: matches!(ended.reuse, Reuse::KeepAlive { nth: 1.. }),
             port: ended.source.map(|source| source.port()),
             connected: ended.connect,
             total: ended.total,
@@ -110,15 +113,15 @@ pub enum Judged {
         /// The address.
         backend: SocketAddr,
     },
-    /// Its SYN was refused by a pod whose process had ended and whose network was still there.
-    RefusedByDyingPod {
-        /// The pod's address.
-        backend: SocketAddr,
+    /// Its SYN was refused by a pod that did not listen any more, or not yet, and whose network was there.
+    RefusedByPod {
+        /// The pods that it can have been.
+        backends: BTreeSet<SocketAddr>,
     },
     /// It was connected to a pod that ended before it had answered.
     CutByDyingPod {
-        /// The pod's address.
-        backend: SocketAddr,
+        /// The pods that it can have been.
+        backends: BTreeSet<SocketAddr>,
     },
     /// The rules named no endpoint.
     RejectedWithoutEndpoints,
@@ -135,7 +138,8 @@ pub enum Judged {
 pub fn judge(truth: &Truth, rows: &[ClientRow]) -> Vec<Judgement> {
     let mut by_port = BTreeMap::<u16, Vec<&ClientRow>>::new();
     for row in rows {
-        if let Some(port) = row.port {
+        // What used a connection that was there made no entry and met none.
+        if let Some(port) = row.port.filter(|_| !row.is_reused) {
             by_port.entry(port).or_default().push(row);
         }
     }
@@ -172,6 +176,12 @@ impl Judge<'_> {
                 _ => undetermined("the log has no source port"),
             };
         };
+        if row.is_reused {
+            return match row.end {
+                ClientEnd::Answered => Judged::Ok,
+                ClientEnd::Failed(_) => self.cut(row),
+            };
+        }
         let entries = self.stale.get(&port).map_or(&[][..], Vec::as_slice);
         match (row.end, row.connected) {
             (ClientEnd::Answered, connected) => self.answered(row, port, connected, entries),
@@ -218,10 +228,11 @@ impl Judge<'_> {
     fn cut(&self, row: &ClientRow) -> Judged {
         let attempt = Span { from: row.start, to: row.start + row.total };
         let dying = self.pods(|pod| dying(pod).is_some_and(|dying| dying.and(attempt).is_some()));
-        match self.named_then(dying, row.start)[..] {
-            [pod] => Judged::CutByDyingPod { backend: pod.address },
-            [] => undetermined("connected, but no pod ended meanwhile"),
-            _ => undetermined("connected while several pods ended"),
+        // A connection that was there was made when the rules were others.
+        let those = if row.is_reused { dying } else { self.named_then(dying, row.start) };
+        match addresses(&those) {
+            none if none.is_empty() => undetermined("connected, but no pod ended meanwhile"),
+            backends => Judged::CutByDyingPod { backends },
         }
     }
 
@@ -303,13 +314,17 @@ impl Judge<'_> {
 
     fn refused(&self, row: &ClientRow) -> Judged {
         let attempt = Span { from: row.start, to: row.start + row.total };
-        let dying = self.pods(|pod| dying(pod).is_some_and(|dying| dying.and(attempt).is_some()));
-        let named = self.named(attempt);
-        match self.named_then(dying, row.start)[..] {
-            [pod] => Judged::RefusedByDyingPod { backend: pod.address },
-            [] if named.is_empty() => Judged::RejectedWithoutEndpoints,
-            [] => undetermined("refused, but no pod that the rules named was dying"),
-            _ => undetermined("refused while several pods that the rules named were dying"),
+        let refuses = |pod: &PodLife| {
+            let spans = [starting(pod), dying(pod)];
+            spans.into_iter().flatten().any(|span| span.and(attempt).is_some())
+        };
+        let backends = addresses(&self.named_then(self.pods(refuses), row.start));
+        if !backends.is_empty() {
+            Judged::RefusedByPod { backends }
+        } else if self.named(attempt).is_empty() {
+            Judged::RejectedWithoutEndpoints
+        } else {
+            undetermined("refused, but no pod that the rules named was starting or dying")
         }
     }
 
@@ -344,6 +359,15 @@ impl Judge<'_> {
         let mut owners = self.truth.pods.iter().filter(|pod| pod.address == address);
         owners.all(|pod| pod.disconnecting.is_some_and(|since| since <= moment))
     }
+}
+
+/// While its address may refuse because nobody listens yet, although it counts as ready.
+fn starting(pod: &PodLife) -> Option<Span> {
+    Some(Span { from: pod.ready?, to: pod.listening? })
+}
+
+fn addresses(pods: &[&PodLife]) -> BTreeSet<SocketAddr> {
+    pods.iter().map(|pod| pod.address).collect()
 }
 
 /// While its address may refuse or cut: from just before SIGTERM until its network was gone.
@@ -383,6 +407,7 @@ mod tests {
             address: address(text),
             started: Some(at(0.0)),
             ready: Some(at(3.0)),
+            listening: None,
             asked: None,
             terminated: None,
             exited: None,
@@ -444,6 +469,7 @@ mod tests {
         ClientRow {
             id: 0,
             start: at(start),
+            is_reused: false,
             port: Some(40000),
             connected: is_connected.then(|| Duration::from_secs_f64((total - 0.05_f64).max(0.0))),
             total: Duration::from_secs_f64(total),
@@ -455,6 +481,10 @@ mod tests {
         request(start, 3.0, ClientEnd::Failed(Symptom::ConnectTimeout))
     }
 
+    fn list(backends: &BTreeSet<SocketAddr>) -> String {
+        backends.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" or ")
+    }
+
     fn judged(truth: &Truth, rows: &[ClientRow]) -> Vec<String> {
         let text = |judgement: Judgement| match judgement.judged {
             Judged::MetStale { backend, made, is_replied } => {
@@ -464,8 +494,8 @@ mod tests {
             }
             Judged::Slowed { backend, .. } => format!("slowed {backend}"),
             Judged::FreshToDeadAddress { backend } => format!("fresh to dead {backend}"),
-            Judged::RefusedByDyingPod { backend } => format!("refused {backend}"),
-            Judged::CutByDyingPod { backend } => format!("cut {backend}"),
+            Judged::RefusedByPod { backends } => format!("refused {}", list(&backends)),
+            Judged::CutByDyingPod { backends } => format!("cut {}", list(&backends)),
             Judged::Undetermined { why } => format!("undetermined: {why}"),
             other => format!("{other:?}"),
         };
@@ -540,11 +570,41 @@ mod tests {
             all,
             [
                 "refused 10.100.1.20:8080",
-                "undetermined: refused, but no pod that the rules named was dying",
+                "undetermined: refused, but no pod that the rules named was starting or dying",
                 "RejectedWithoutEndpoints",
                 "cut 10.100.1.20:8080",
                 "undetermined: connected, but no pod ended meanwhile",
             ]
+        );
+    }
+
+    #[test]
+    fn a_pod_that_counts_as_ready_before_it_listens_refuses() {
+        let mut truth = truth();
+        truth.pods[1].listening = Some(at(5.0));
+        let refused = |start| request(start, 0.002, ClientEnd::Failed(Symptom::Refused));
+        assert_eq!(
+            judged(&truth, &[refused(4.0), refused(6.0)]),
+            [
+                "refused 10.100.2.20:8080",
+                "undetermined: refused, but no pod that the rules named was starting or dying"
+            ]
+        );
+        truth.pods[1].listening = Some(at(10.2));
+        assert_eq!(
+            judged(&truth, &[refused(10.05)]),
+            ["refused 10.100.1.20:8080 or 10.100.2.20:8080"]
+        );
+    }
+
+    #[test]
+    fn a_request_on_a_connection_that_was_there_meets_no_entry() {
+        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
+        let reused = |start, end| ClientRow { is_reused: true, ..request(start, 0.06, end) };
+        let cut = ClientEnd::Failed(Symptom::Reset);
+        assert_eq!(
+            judged(&truth, &[reused(16.0, ClientEnd::Answered), reused(9.98, cut)]),
+            ["Ok", "cut 10.100.1.20:8080"]
         );
     }
 

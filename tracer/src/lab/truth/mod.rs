@@ -59,11 +59,13 @@ pub struct PodLife {
     pub address: SocketAddr,
     /// Its process ran from then on.
     pub started: Option<MonoNs>,
-    /// It was found ready.
+    /// It was found ready; without a readiness probe, as soon as its process ran.
     pub ready: Option<MonoNs>,
+    /// Where there is no readiness probe: its process was seen to listen. Until then its address refuses.
+    pub listening: Option<MonoNs>,
     /// Its deletion was asked for.
     pub asked: Option<MonoNs>,
-    /// Just before SIGTERM was sent.
+    /// Just before the signal was sent that ended it: SIGTERM, or SIGKILL where it ignores that.
     pub terminated: Option<MonoNs>,
     /// Its process was seen to have ended: until its network goes, its address refuses.
     pub exited: Option<MonoNs>,
@@ -91,6 +93,7 @@ pub struct RulesChange {
 pub(crate) enum PodMoment {
     Started,
     Ready,
+    Listening,
     Asked,
     Terminated,
     Exited,
@@ -129,6 +132,7 @@ impl Recorder {
             address,
             started: None,
             ready: None,
+            listening: None,
             asked: None,
             terminated: None,
             exited: None,
@@ -144,6 +148,7 @@ impl Recorder {
         let place = match moment {
             PodMoment::Started => &mut pod.started,
             PodMoment::Ready => &mut pod.ready,
+            PodMoment::Listening => &mut pod.listening,
             PodMoment::Asked => &mut pod.asked,
             PodMoment::Terminated => &mut pod.terminated,
             PodMoment::Exited => &mut pod.exited,
