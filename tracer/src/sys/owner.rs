@@ -99,12 +99,14 @@ impl Owner {
         let mut foreign = None;
         for index in 0..INDEXES {
             match Owner::take(index) {
-                Ok(Some(owner)) => return Ok(owner),
-                Ok(None) => {}
-                Err(error @ OwnerError::Foreign { .. }) => {
-                    log::warn!("{error}; the lab takes other names and addresses");
-                    foreign = foreign.or(Some(error));
+                Ok(Some(owner)) => {
+                    if let Some(error) = foreign {
+                        log::warn!("{error}; this lab takes other names");
+                    }
+                    return Ok(owner);
                 }
+                Ok(None) => {}
+                Err(error @ OwnerError::Foreign { .. }) => foreign = foreign.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }

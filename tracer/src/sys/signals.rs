@@ -1,8 +1,10 @@
-//! SIGINT and SIGTERM, turned into the wish to stop.
+//! SIGINT, SIGTERM and SIGHUP, turned into the wish to stop.
 
+use std::fs;
 use std::io;
 use std::thread;
 
+use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::stop::Stop;
@@ -10,11 +12,11 @@ use super::stop::Stop;
 /// Exit status after a second signal: that of a shell's command ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// From now on the first SIGINT or SIGTERM requests `stop`. A second one calls `clean_up` on a thread that
+/// From now on the first SIGINT, SIGTERM or SIGHUP (the terminal was closed) requests `stop`. A second one calls `clean_up` on a thread that
 /// waits for nothing else, and exits the process at once with status 130.
 ///
 /// A handler, not a blocked signal: a mask would be inherited by every child process, which could then not
-/// be asked to end.
+/// be asked to end. A SIGHUP that was ignored from the start (nohup(1)) stays so.
 ///
 /// # Errors
 /// If the handlers or the thread could not be had.
@@ -25,12 +27,17 @@ pub fn watch(stop: &Stop, clean_up: impl FnOnce() + Send + 'static) -> io::Resul
         let _context = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
+    let mut hangup = {
+        let _context = runtime.enter();
+        (!is_ignored(Signal::SIGHUP)).then(|| signal(SignalKind::hangup())).transpose()?
+    };
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
             for request in [true, false] {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = received(&mut hangup) => {}
                 }
                 if request {
                     stop.request();
@@ -41,4 +48,20 @@ pub fn watch(stop: &Stop, clean_up: impl FnOnce() + Send + 'static) -> io::Resul
         std::process::exit(INTERRUPTED);
     })?;
     Ok(())
+}
+
+/// Waits for a signal that may not be watched.
+async fn received(watched: &mut Option<tokio::signal::unix::Signal>) {
+    match watched {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process ignores a signal (SigIgn of proc_pid_status(5)).
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal as u32 - 1) != 0
 }
