@@ -9,6 +9,7 @@ pub mod codec;
 pub mod commands;
 pub mod correlate;
 pub mod files;
+pub mod infer;
 pub mod kernel;
 pub mod lab;
 pub mod loadgen;

@@ -21,9 +21,10 @@ const fn edge(name: &'static str, may_import: &'static [&'static str]) -> Room {
 }
 
 /// The import table. A room that is not in it is refused; a new arrow is a commit of its own.
-const ROOMS: [Room; 14] = [
+const ROOMS: [Room; 15] = [
     pure("model", &[]),
     pure("codec", &["model"]),
+    pure("infer", &["model"]),
     pure("correlate", &["model"]),
     pure("verdict", &["model", "correlate"]),
     pure("report", &["model", "correlate", "verdict"]),
