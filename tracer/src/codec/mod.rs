@@ -9,6 +9,7 @@ pub mod ring;
 pub mod stamp;
 pub mod trace;
 pub mod unread;
+pub mod watch;
 
 /// What a reader of bytes as they come has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use crate::model::WallNs;
 
 /// What a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always an entry")]
 pub enum Parsed {
     /// An entry.
     Flow(Flow),
