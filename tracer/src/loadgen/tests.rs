@@ -2,6 +2,7 @@
 //! closes first is asked of the kernel, not of the client.
 
 use std::fs;
+use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -13,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::client::{self, ClientSettings, Closes};
-use super::server::{self, ServerSettings};
+use super::server::{self, OnSigterm, ServerSettings};
 use crate::model::{Event, EventKind, Outcome, RequestEnded, Symptom};
 use crate::sys::stop::Stop;
 
@@ -28,11 +29,10 @@ const IMPATIENT: Duration = Duration::from_millis(300);
 
 fn settings(target: SocketAddr) -> ClientSettings {
     ClientSettings {
-        target,
         workers: 1,
         timeout: PATIENT,
-        duration: None,
         app: Some("web".to_owned()),
+        ..ClientSettings::new(target)
     }
 }
 
@@ -410,13 +410,16 @@ fn demo_app(delay: Duration) -> SocketAddr {
         delay,
         start_delay: Duration::ZERO,
         keep_alive: false,
+        two_writes: false,
+        nodelay: false,
+        on_sigterm: OnSigterm::Exit,
     };
     let app = server::App::new(&settings).unwrap();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            server::serve(listener, app).await
+            server::serve(listener, app, pending()).await
         })
     });
     listen
