@@ -17,7 +17,7 @@ use crate::cli::Exit;
 use crate::codec::requests::{LogFormat, LogWriter};
 use crate::loadgen::client::{self, ClientSettings, Closes};
 use crate::loadgen::{Mode, Resolve, Target};
-use crate::model::{Event, EventKind, Outcome, Symptom};
+use crate::model::{Event, EventKind, NameError, Outcome, Symptom};
 use crate::sys::clock;
 use crate::sys::{signals, stop::Stop};
 
@@ -222,6 +222,8 @@ struct Summary {
     failed: u64,
     /// The rest by what the client saw.
     symptoms: BTreeMap<Symptom, u64>,
+    /// Requests whose name did not resolve, by the reason; they are among the symptom `local`.
+    unresolved: BTreeMap<NameError, u64>,
     /// Answers by the pod that gave them.
     pods: BTreeMap<String, u64>,
     /// Who closed the connections whose last answer was complete.
@@ -253,6 +255,9 @@ impl Summary {
                 *self.symptoms.entry(symptom).or_default() += 1;
             }
         }
+        if let Some(reason) = ended.resolution.and_then(|resolution| resolution.failed) {
+            *self.unresolved.entry(reason).or_default() += 1;
+        }
         if let Some(pod) = &ended.pod {
             // Few pods, many answers: no copy of a name that is there.
             match self.pods.get_mut(pod) {
@@ -276,6 +281,9 @@ impl Summary {
         )?;
         for (symptom, count) in &self.symptoms {
             writeln!(out, "  {symptom:<16} {count}")?;
+        }
+        for (reason, count) in &self.unresolved {
+            writeln!(out, "name not resolved, {}: {count}", reason.name())?;
         }
         for (pod, count) in &self.pods {
             writeln!(out, "answered by {pod}: {count}")?;

@@ -18,6 +18,9 @@ use super::server::{self, OnSigterm, ServerSettings};
 use crate::model::{Event, EventKind, Outcome, RequestEnded, Symptom};
 use crate::sys::stop::Stop;
 
+mod keep_alive;
+mod naming;
+
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\nx-app: web\r\nx-pod: web-a\r\n\
                       content-length: 5\r\n\r\nhello";
 
@@ -400,11 +403,12 @@ fn without_a_free_port_it_is_local_and_no_tight_loop() {
 
 /// The demo app, on a thread of its own for as long as the tests run.
 fn demo_app(delay: Duration) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let listen = listener.local_addr().unwrap();
-    let settings = ServerSettings {
-        listen,
+    demo_app_with(app_settings(delay))
+}
+
+fn app_settings(delay: Duration) -> ServerSettings {
+    ServerSettings {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
         app: "web".to_owned(),
         pod: "web-a".to_owned(),
         delay,
@@ -413,7 +417,13 @@ fn demo_app(delay: Duration) -> SocketAddr {
         two_writes: false,
         nodelay: false,
         on_sigterm: OnSigterm::Exit,
-    };
+    }
+}
+
+fn demo_app_with(settings: ServerSettings) -> SocketAddr {
+    let listener = TcpListener::bind(settings.listen).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listen = listener.local_addr().unwrap();
     let app = server::App::new(&settings).unwrap();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
