@@ -142,11 +142,10 @@ fn the_backends_that_fell_silent_are_the_three_that_were_deleted() {
     let silent: BTreeMap<String, f64> = events
         .iter()
         .filter_map(|event| match &event.kind {
-            EventKind::Cluster(ClusterEvent::Pod {
-                name,
-                change: PodChange::Silent { since },
+            EventKind::Cluster {
+                change: ClusterEvent::Pod { name, change: PodChange::Silent { since }, .. },
                 ..
-            }) => Some((name.clone(), (since.0 - 1_796_091_210_095_000_000) as f64 / 1e9)),
+            } => Some((name.clone(), (since.0 - 1_796_091_210_095_000_000) as f64 / 1e9)),
             _ => None,
         })
         .collect();

@@ -1,9 +1,10 @@
 //! `tracer serve` and `tracer load` as processes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{self, Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tracer::codec::requests::Row;
 
 const TRACER: &str = env!("CARGO_BIN_EXE_tracer");
 
@@ -69,7 +71,12 @@ impl Running {
 }
 
 fn serve(listen: SocketAddr) -> Running {
-    let server = Running(Command::new(TRACER).args(serve_args(listen)).spawn().unwrap());
+    serve_with(listen, &[])
+}
+
+fn serve_with(listen: SocketAddr, more: &[&str]) -> Running {
+    let mut server = Command::new(TRACER);
+    let server = Running(server.args(serve_args(listen)).args(more).spawn().unwrap());
     wait_until("it does not listen", || TcpStream::connect(listen).is_ok());
     server
 }
@@ -112,11 +119,10 @@ fn catches_sigterm(status: &str) -> bool {
         .is_some_and(|mask| mask & 1 << (Signal::SIGTERM as u32 - 1) != 0)
 }
 
-#[test]
-fn the_demo_app_ends_on_sigterm_as_pid_1() {
-    let listen = free_address();
+/// A demo app as PID 1 of a PID namespace, by the process that waits for it, and its PID outside.
+fn serve_as_pid_1(listen: SocketAddr, more: &[&str]) -> Option<(Running, Pid)> {
     let mut unshare = Command::new("unshare");
-    unshare.args(["--pid", "--fork", "--kill-child", TRACER]).args(serve_args(listen));
+    unshare.args(["--pid", "--fork", "--kill-child", TRACER]).args(serve_args(listen)).args(more);
     let mut unshare = Running(unshare.stderr(Stdio::piped()).spawn().unwrap());
     let child = format!("/proc/{0}/task/{0}/children", unshare.pid());
     let mut refused = false;
@@ -126,11 +132,184 @@ fn the_demo_app_ends_on_sigterm_as_pid_1() {
     });
     if refused {
         eprintln!("left out: cannot make a PID namespace");
-        return;
+        return None;
     }
     let server: i32 = fs::read_to_string(child).unwrap().trim().parse().unwrap();
-    kill(Pid::from_raw(server), Signal::SIGTERM).unwrap();
-    assert_eq!(unshare.code(), Some(0));
+    Some((unshare, Pid::from_raw(server)))
+}
+
+#[test]
+fn the_demo_app_ends_on_sigterm_as_pid_1() {
+    for more in [&[][..], &["--drain"]] {
+        let Some((mut unshare, server)) = serve_as_pid_1(free_address(), more) else { return };
+        kill(server, Signal::SIGTERM).unwrap();
+        assert_eq!(unshare.code(), Some(0), "{more:?}");
+    }
+}
+
+#[test]
+fn without_a_handler_pid_1_lives_on_until_sigkill() {
+    let listen = free_address();
+    let Some((mut unshare, server)) = serve_as_pid_1(listen, &["--ignore-sigterm"]) else { return };
+    kill(server, Signal::SIGTERM).unwrap();
+    // A signal that is dropped leaves no trace; what is asked afterwards is answered.
+    let mut client = Client::connect(listen);
+    client.send("/");
+    assert!(client.answer().starts_with("HTTP/1.1 200 OK\r\n"));
+    kill(server, Signal::SIGKILL).unwrap();
+    // unshare ends as its child did.
+    assert_ne!(unshare.code(), Some(0));
+    assert!(TcpStream::connect(listen).is_err());
+}
+
+#[test]
+fn without_a_handler_any_other_process_is_ended_by_sigterm() {
+    let mut server = serve_with(free_address(), &["--ignore-sigterm"]);
+    kill(server.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(server.code(), None);
+    let status = server.0.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
+}
+
+#[test]
+fn a_drain_answers_what_is_in_flight_and_closes_what_is_idle() {
+    let listen = free_address();
+    let mut server = serve_with(listen, &["--drain", "--keep-alive", "--delay=1s"]);
+    let [mut busy, mut idle] = [(); 2].map(|()| Client::connect(listen));
+    for client in [&mut busy, &mut idle] {
+        client.send("/healthz");
+        assert!(!client.answer().contains("connection: close"));
+    }
+    busy.send("/");
+    // Served in turn: when this one is answered, the one before has been read.
+    idle.send("/healthz");
+    idle.answer();
+    let asked = Instant::now();
+    kill(server.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(idle.rest(), "", "closed, with nothing said");
+    assert!(asked.elapsed() < Duration::from_millis(900), "long before the other was answered");
+    assert!(TcpStream::connect(listen).is_err(), "nobody listens");
+    assert_eq!(server.0.try_wait().unwrap(), None);
+    let answer = busy.rest();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("\"pod\":\"web-a\"}\n"), "{answer}");
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn without_a_drain_what_is_in_flight_breaks_off() {
+    let listen = free_address();
+    let mut server = serve_with(listen, &["--keep-alive", "--delay=1h"]);
+    let mut busy = Client::connect(listen);
+    busy.send("/healthz");
+    busy.answer();
+    busy.send("/");
+    kill(server.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(server.code(), Some(0));
+    assert_eq!(busy.rest(), "");
+}
+
+/// An HTTP client that one can look into.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(listen: SocketAddr) -> Client {
+        let stream = TcpStream::connect(listen).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    fn send(&mut self, path: &str) {
+        write!(self.0.get_mut(), "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    }
+
+    /// The next answer; its body is one line.
+    fn answer(&mut self) -> String {
+        let mut answer = String::new();
+        while !answer.ends_with("}\n") {
+            assert_ne!(self.0.read_line(&mut answer).unwrap(), 0, "{answer}");
+        }
+        answer
+    }
+
+    /// What comes until the connection ends, in whichever way.
+    fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        if let Err(error) = self.0.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        String::from_utf8(rest).unwrap()
+    }
+}
+
+#[test]
+fn contradictions_and_impossible_values_are_refused() {
+    for (args, word) in [
+        (&["serve", "--drain", "--ignore-sigterm"][..], "cannot be used with"),
+        (&["serve", "--drain", "dns"], "cannot be used with"),
+        (&["serve", "dns", "--lose=1.5"], "a number from 0 to 1"),
+        (&["serve", "dns", "--name=web"], "NAME=ADDRESS"),
+        (&["serve", "dns", "--fail=never"], "servfail, nxdomain, refused"),
+        (&["load", "web"], "NAME:PORT"),
+        (&["load", "127.0.0.1:1", "--mode=both"], "fresh, keep-alive"),
+        (&["load", "127.0.0.1:1", "--timeout=0"], "more than 0"),
+    ] {
+        let output = Command::new(TRACER).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(word), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_name_is_resolved_by_the_lab_s_own_dns_server() {
+    let listen = free_address();
+    let _server = serve_with(listen, &["--keep-alive"]);
+    let dns = SocketAddr::new(listen.ip(), 5353).to_string();
+    let name = format!("web.shop={}", listen.ip());
+    let mut resolver = Command::new(TRACER);
+    resolver.args(["serve", "dns", "--listen", &dns, "--name", &name, "--delay=20ms"]);
+    let mut resolver = Running(resolver.spawn().unwrap());
+    let status = format!("/proc/{}/status", resolver.pid());
+    wait_until("no handler", || catches_sigterm(&status));
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log.csv");
+    let output = load(&[
+        &format!("web.shop:{}", listen.port()),
+        "--mode=keep-alive",
+        "--workers=2",
+        "--duration=300ms",
+        "--resolver",
+        &dns,
+        "--log",
+        log.to_str().unwrap(),
+    ]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    let mut rows = csv::Reader::from_path(&log).unwrap();
+    let rows: Vec<Row> = rows.deserialize().collect::<Result<_, _>>().unwrap();
+    let first = rows.iter().filter(|row| row.nth == Some(0)).collect::<Vec<_>>();
+    assert_eq!(first.len(), 2, "a connection for each worker");
+    assert!(rows.len() > 2);
+    for row in &rows {
+        assert_eq!((row.outcome.as_str(), row.target), ("answered", Some(listen)));
+        assert_eq!(row.resolve.is_some(), row.nth == Some(0));
+        assert!(row.resolve.is_none_or(|resolve| resolve >= 0.02));
+        assert!(row.received > 0);
+    }
+    kill(resolver.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(resolver.code(), Some(0));
+    // Nobody answers on that address any more.
+    let output = load(&[
+        &format!("web.shop:{}", listen.port()),
+        "--workers=1",
+        "--duration=20ms",
+        "--format=json",
+        "--resolver",
+        &dns,
+    ]);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["symptoms"]["local"], summary["requests"]);
+    assert_eq!(summary["unresolved"]["unreachable"], summary["requests"]);
 }
 
 #[test]

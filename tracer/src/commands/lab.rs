@@ -216,11 +216,11 @@ impl Options {
         events: SyncSender<Event>,
     ) -> Result<Client, NetnsError> {
         let settings = ClientSettings {
-            target: lab.service(),
             workers: self.workers,
             timeout: self.timeout,
             duration: Some(self.duration()),
             app: Some(APP.to_owned()),
+            ..ClientSettings::new(lab.service())
         };
         let (stop, over) = (stop.clone(), over.clone());
         lab.in_client(move || {

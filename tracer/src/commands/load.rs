@@ -16,7 +16,8 @@ use super::units;
 use crate::cli::Exit;
 use crate::codec::requests::{LogFormat, LogWriter};
 use crate::loadgen::client::{self, ClientSettings, Closes};
-use crate::model::{Event, EventKind, Outcome, Symptom};
+use crate::loadgen::{Mode, Resolve, Target};
+use crate::model::{Event, EventKind, NameError, Outcome, Symptom};
 use crate::sys::clock;
 use crate::sys::{signals, stop::Stop};
 
@@ -24,15 +25,15 @@ use crate::sys::{signals, stop::Stop};
 #[derive(Debug, Args)]
 pub struct Options {
     /// Whom to ask
-    #[arg(value_name = "ADDRESS:PORT", value_parser = units::endpoint)]
-    target: SocketAddr,
+    #[arg(value_name = "ADDRESS:PORT|NAME:PORT")]
+    target: Target,
     /// Whose connection a request uses
     #[arg(long, value_enum, default_value = "fresh")]
-    mode: Mode,
+    mode: ModeName,
     /// How many requests are under way at once
     #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=65_535))]
     workers: u32,
-    /// How long a request may take, connect and answer together
+    /// How long a request may take: name, connect and answer together
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::positive)]
     timeout: Duration,
     /// How long requests are started [default: until Ctrl-C]
@@ -41,6 +42,15 @@ pub struct Options {
     /// The app that must answer; an answer of another one is a failure
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
+    /// When a name is resolved
+    #[arg(long, value_enum, default_value = "each")]
+    resolve: ResolveName,
+    /// The DNS server to ask for the name [default: those of /etc/resolv.conf, after /etc/hosts]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    resolver: Option<SocketAddr>,
+    /// Send small writes at once (TCP_NODELAY)
+    #[arg(long)]
+    nodelay: bool,
     /// Write a row for each request to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -53,9 +63,19 @@ pub struct Options {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
+enum ModeName {
     /// A new connection for every request
     Fresh,
+    /// One connection for each worker, until either side closes it or a request fails
+    KeepAlive,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ResolveName {
+    /// For each new connection, as clients do that keep no answers
+    Each,
+    /// For the first connection that finds an address
+    Once,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -76,17 +96,26 @@ enum Format {
 
 /// Runs it.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
-    let Mode::Fresh = options.mode;
     let mut log = match &options.log {
         Some(path) => Some(LogFile::create(path, log_format(path, options.log_format)?)?),
         None => None,
     };
     let settings = ClientSettings {
         target: options.target,
+        mode: match options.mode {
+            ModeName::Fresh => Mode::Fresh,
+            ModeName::KeepAlive => Mode::KeepAlive,
+        },
         workers: options.workers,
         timeout: options.timeout,
         duration: options.duration,
         app: options.app,
+        nodelay: options.nodelay,
+        resolve: match options.resolve {
+            ResolveName::Each => Resolve::Each,
+            ResolveName::Once => Resolve::Once,
+        },
+        resolver: options.resolver,
     };
     let stop = Stop::default();
     signals::watch(&stop, || {}).context("catching signals")?;
@@ -193,9 +222,11 @@ struct Summary {
     failed: u64,
     /// The rest by what the client saw.
     symptoms: BTreeMap<Symptom, u64>,
+    /// Requests whose name did not resolve, by the reason; they are among the symptom `local`.
+    unresolved: BTreeMap<NameError, u64>,
     /// Answers by the pod that gave them.
     pods: BTreeMap<String, u64>,
-    /// Who closed the connections of the complete answers.
+    /// Who closed the connections whose last answer was complete.
     closed_by: ClosedBy,
 }
 
@@ -224,6 +255,9 @@ impl Summary {
                 *self.symptoms.entry(symptom).or_default() += 1;
             }
         }
+        if let Some(reason) = ended.resolution.and_then(|resolution| resolution.failed) {
+            *self.unresolved.entry(reason).or_default() += 1;
+        }
         if let Some(pod) = &ended.pod {
             // Few pods, many answers: no copy of a name that is there.
             match self.pods.get_mut(pod) {
@@ -247,6 +281,9 @@ impl Summary {
         )?;
         for (symptom, count) in &self.symptoms {
             writeln!(out, "  {symptom:<16} {count}")?;
+        }
+        for (reason, count) in &self.unresolved {
+            writeln!(out, "name not resolved, {}: {count}", reason.name())?;
         }
         for (pod, count) in &self.pods {
             writeln!(out, "answered by {pod}: {count}")?;

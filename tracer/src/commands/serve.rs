@@ -1,22 +1,39 @@
 //! `tracer serve`
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use super::units;
 use crate::cli::Exit;
-use crate::loadgen::server::{self, ServerSettings};
+use crate::loadgen::dns::{self, DnsFailure, DnsSettings};
+use crate::loadgen::server::{self, OnSigterm, ServerSettings};
 
 /// Options of `tracer serve`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
+    #[command(subcommand)]
+    other: Option<Other>,
+    #[command(flatten)]
+    app: AppOptions,
+}
+
+/// What else can be served.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// A small DNS server, which can be slow or fail on purpose
+    Dns(DnsOptions),
+}
+
+#[derive(Debug, Args)]
+struct AppOptions {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
@@ -35,13 +52,69 @@ pub struct Options {
     /// Keep connections open for more requests (else it closes after each answer)
     #[arg(long)]
     keep_alive: bool,
+    /// On SIGTERM stop listening, answer what is in flight with `Connection: close`, close idle connections, then
+    /// exit (else it exits at once)
+    #[arg(long, conflicts_with = "ignore_sigterm")]
+    drain: bool,
+    /// Set no handler for SIGTERM: as PID 1, as in a container, it runs on until SIGKILL; any other process is
+    /// ended by the signal at once
+    #[arg(long)]
+    ignore_sigterm: bool,
+    /// Write the headers and the body of an answer separately, as simple servers do
+    #[arg(long)]
+    two_writes: bool,
+    /// Send small writes at once (TCP_NODELAY), also while an earlier one is not acknowledged
+    #[arg(long)]
+    nodelay: bool,
     /// Be killed when the thread that started this process ends
     #[arg(long)]
     die_with_parent: bool,
 }
 
+#[derive(Debug, Args)]
+struct DnsOptions {
+    /// Where to listen, by UDP
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:53")]
+    listen: SocketAddr,
+    /// A name that it knows, with an address; may be given more than once, also for one name
+    #[arg(long = "name", value_name = "NAME=ADDRESS", value_parser = name)]
+    names: Vec<(String, IpAddr)>,
+    /// How long it takes to answer
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::duration)]
+    delay: Duration,
+    /// The probability that a question is not answered
+    #[arg(long, value_name = "0..1", default_value = "0", value_parser = probability)]
+    lose: f64,
+    /// What decides which questions these are
+    #[arg(long, value_name = "N", default_value = "0")]
+    seed: u64,
+    /// Answer this to every question
+    #[arg(long, value_enum)]
+    fail: Option<DnsFailureName>,
+    /// Be killed when the thread that started this process ends
+    #[arg(long)]
+    die_with_parent: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DnsFailureName {
+    /// The server failed
+    Servfail,
+    /// There is no such name
+    Nxdomain,
+    /// The server does not answer such questions
+    Refused,
+}
+
 /// Runs it.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
+    match options.other {
+        None => run_app(options.app),
+        Some(Other::Dns(options)) => run_dns(options),
+    }
+}
+
+fn run_app(options: AppOptions) -> anyhow::Result<Exit> {
     if options.die_with_parent {
         die_with_parent()?;
     }
@@ -59,8 +132,53 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
         delay: options.delay,
         start_delay: options.start_delay,
         keep_alive: options.keep_alive,
+        two_writes: options.two_writes,
+        nodelay: options.nodelay,
+        on_sigterm: match (options.drain, options.ignore_sigterm) {
+            (true, _) => OnSigterm::Drain,
+            (false, true) => OnSigterm::Unhandled,
+            (false, false) => OnSigterm::Exit,
+        },
     })?;
     Ok(Exit::Done)
+}
+
+fn run_dns(options: DnsOptions) -> anyhow::Result<Exit> {
+    if options.die_with_parent {
+        die_with_parent()?;
+    }
+    dns::run(&DnsSettings {
+        listen: options.listen,
+        names: options.names,
+        delay: options.delay,
+        lose: options.lose,
+        seed: options.seed,
+        fail: options.fail.map(|fail| match fail {
+            DnsFailureName::Servfail => DnsFailure::Servfail,
+            DnsFailureName::Nxdomain => DnsFailure::Nxdomain,
+            DnsFailureName::Refused => DnsFailure::Refused,
+        }),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// `web.shop=10.96.0.20`
+fn name(text: &str) -> Result<(String, IpAddr), String> {
+    let wrong = || "write it as NAME=ADDRESS, such as web.shop=10.96.0.20".to_owned();
+    let (name, address) = text.split_once('=').ok_or_else(wrong)?;
+    if name.is_empty() {
+        return Err(wrong());
+    }
+    Ok((name.to_owned(), address.parse().map_err(|_| wrong())?))
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let probability: f64 = text.parse().map_err(|_| "a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&probability) {
+        Ok(probability)
+    } else {
+        Err("a number from 0 to 1".to_owned())
+    }
 }
 
 /// Asks the kernel for SIGKILL at the parent's death (prctl(2), PR_SET_PDEATHSIG), which also reaches PID 1 of

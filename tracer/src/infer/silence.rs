@@ -79,13 +79,16 @@ impl Backends {
         silent.sort();
         let event = |(since, address): (MonoNs, IpAddr)| Event {
             time: now,
-            kind: EventKind::Cluster(ClusterEvent::Pod {
-                name: address.to_string(),
-                app: String::new(),
-                node: String::new(),
-                address: Some(address),
-                change: PodChange::Silent { since },
-            }),
+            kind: EventKind::Cluster {
+                change: ClusterEvent::Pod {
+                    name: address.to_string(),
+                    app: String::new(),
+                    node: String::new(),
+                    address: Some(address),
+                    change: PodChange::Silent { since },
+                },
+                since: now,
+            },
         };
         silent.into_iter().map(event).collect()
     }

@@ -133,9 +133,10 @@ fn says(event: &Event) -> String {
             });
             format!("{time:.2} {what} {}: {lookup}", packet.tuple)
         }
-        EventKind::Cluster(ClusterEvent::Pod {
-            name, change: PodChange::Silent { since }, ..
-        }) => {
+        EventKind::Cluster {
+            change: ClusterEvent::Pod { name, change: PodChange::Silent { since }, .. },
+            ..
+        } => {
             format!("{time:.2} {name} silent since {:.2}", since.0 as f64 / 1e9)
         }
         other => format!("{time:.2} {other:?}"),
@@ -331,7 +332,7 @@ fn a_backend_that_answers_nobody_is_silent_since_the_first_connect_that_it_left(
     let silent: Vec<&str> = says.lines().filter(|line| line.contains("silent")).collect();
     assert_eq!(silent, ["4.20 10.244.1.20 silent since 2.00"]);
     let (events, _) = capture.events(Settings { silence: false, ..settings() });
-    assert!(!events.iter().any(|event| matches!(event.kind, EventKind::Cluster(_))));
+    assert!(!events.iter().any(|event| matches!(event.kind, EventKind::Cluster { .. })));
 }
 
 #[test]

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
-use super::exchange::{Question, closed_by_server};
-use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted, Reuse};
+use super::exchange::{Answer, Link, Question};
+use super::names::{Resolver, ResolverError};
+use super::target::Addressing;
+use super::{Mode, Resolve, Target};
+use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted};
 use crate::sys::clock;
 use crate::sys::stop::Stop;
 
@@ -28,15 +31,41 @@ const BATCH: usize = 256;
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Whom to ask.
-    pub target: SocketAddr,
+    pub target: Target,
+    /// Whose connection a request uses.
+    pub mode: Mode,
     /// How many requests are under way at once.
     pub workers: u32,
-    /// How long a request may take: connect and answer together.
+    /// How long a request may take: name, connect and answer together.
     pub timeout: Duration,
     /// How long requests are started; without it, until asked to stop.
     pub duration: Option<Duration>,
     /// The app that must answer; without it, any may.
     pub app: Option<String>,
+    /// Whether small writes go out at once although an earlier one is not acknowledged (TCP_NODELAY).
+    pub nodelay: bool,
+    /// When the target's name is resolved.
+    pub resolve: Resolve,
+    /// The DNS server to ask; without it, as the system is configured.
+    pub resolver: Option<SocketAddr>,
+}
+
+impl ClientSettings {
+    /// Ten workers that ask anyone there until they are stopped, each request on a new connection and with
+    /// 3 s of patience.
+    pub fn new(target: impl Into<Target>) -> ClientSettings {
+        ClientSettings {
+            target: target.into(),
+            mode: Mode::Fresh,
+            workers: 10,
+            timeout: Duration::from_secs(3),
+            duration: None,
+            app: None,
+            nodelay: false,
+            resolve: Resolve::Each,
+            resolver: None,
+        }
+    }
 }
 
 /// Why the client could not ask.
@@ -51,14 +80,17 @@ pub enum ClientError {
         /// The name.
         name: String,
     },
+    /// The system's resolver configuration.
+    #[error("cannot resolve names; give --resolver")]
+    Resolver(#[from] ResolverError),
 }
 
-/// Who closed the connections whose answer was complete.
+/// Who closed the connections whose last answer was complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closes {
     /// The server, as it should.
     pub server: u64,
-    /// The client, because the server had not by the request's deadline.
+    /// The client, because the server had not by the request's deadline, or because the run was over.
     pub client: u64,
 }
 
@@ -73,12 +105,7 @@ pub fn run(
     stop: &Stop,
     sink: &mut dyn FnMut(Event),
 ) -> Result<Closes, ClientError> {
-    let app = match &settings.app {
-        None => None,
-        Some(name) => Some(
-            HeaderValue::from_str(name).map_err(|_| ClientError::Name { name: name.clone() })?,
-        ),
-    };
+    let question = question(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -87,7 +114,7 @@ pub fn run(
     runtime.block_on(async {
         let (events, mut inbox) = unbounded_channel();
         let run = Arc::new(Run {
-            question: Question::new(settings.target, settings.timeout, app),
+            question,
             stop: stop.clone(),
             // A time that the clock can't hold does not come.
             end: settings.duration.and_then(|duration| Instant::now().checked_add(duration)),
@@ -113,6 +140,24 @@ pub fn run(
     })
 }
 
+fn question(settings: &ClientSettings) -> Result<Question, ClientError> {
+    let app = match &settings.app {
+        None => None,
+        Some(name) => Some(
+            HeaderValue::from_str(name).map_err(|_| ClientError::Name { name: name.clone() })?,
+        ),
+    };
+    let host = HeaderValue::from_str(&settings.target.to_string())
+        .map_err(|_| ClientError::Name { name: settings.target.to_string() })?;
+    let addressing = match (&settings.target, settings.resolver) {
+        (Target::Address(address), _) => Addressing::Known(*address),
+        (target, Some(server)) => Addressing::new(target, settings.resolve, Resolver::at(server)),
+        (target, None) => Addressing::new(target, settings.resolve, Resolver::system()?),
+    };
+    let ClientSettings { mode, nodelay, timeout, .. } = *settings;
+    Ok(Question { addressing, host, mode, nodelay, timeout, app })
+}
+
 /// What the workers share.
 struct Run {
     question: Question,
@@ -127,42 +172,68 @@ impl Run {
     }
 }
 
-/// One worker: one request after the other, each on a connection of its own.
+/// One worker: one request after the other, each on a connection of its own or on the one that is there.
 async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Closes {
     let mut closes = Closes::default();
     let question = &run.question;
-    let target = question.target();
+    let mut link: Option<Link> = None;
+    let mut deadline = question.deadline();
     while !run.is_over() {
-        let id = RequestId(run.next_id.fetch_add(1, Ordering::Relaxed));
-        let deadline = question.deadline();
-        let started = clock::now();
-        tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker }));
-        let answer = question.ask(started, deadline).await;
-        let ended = RequestEnded {
-            id,
-            source: answer.source,
-            target: Some(target),
-            reuse: Reuse::Fresh,
-            outcome: answer.outcome,
-            resolution: None,
-            connect: answer.connect,
-            received: 0,
-            total: answer.ended.since(started),
-            pod: answer.pod,
-        };
-        tell(&events, answer.ended, EventKind::RequestEnded(ended));
-        if let Some(open) = answer.open {
-            if closed_by_server(open, deadline).await {
-                closes.server += 1;
-            } else {
-                closes.client += 1;
+        if let Some(idle) = &mut link {
+            // Lets the reactor look at the socket: clients do not send where they see that it is closed.
+            yield_now().await;
+            if idle.connection.is_over().await {
+                close(link.take(), deadline, &mut closes).await;
             }
         }
-        if answer.unsent {
+        let id = RequestId(run.next_id.fetch_add(1, Ordering::Relaxed));
+        deadline = question.deadline();
+        let started = clock::now();
+        tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker }));
+        let mut answer = question.ask(link.take(), started, deadline).await;
+        let (unsent, left) = (answer.unsent, answer.link.take());
+        let ended = ended(id, started, answer);
+        tell(&events, started + ended.total, EventKind::RequestEnded(ended));
+        match question.mode {
+            Mode::Fresh => close(left, deadline, &mut closes).await,
+            Mode::KeepAlive => link = left,
+        }
+        if unsent {
             sleep(UNSENT_PAUSE).await;
         }
     }
+    if let Some(mut idle) = link {
+        match idle.connection.is_over().await {
+            true => close(Some(idle), deadline, &mut closes).await,
+            false => closes.client += 1,
+        }
+    }
     closes
+}
+
+/// Waits for the server to close, and counts who did.
+async fn close(link: Option<Link>, deadline: Instant, closes: &mut Closes) {
+    let Some(link) = link else { return };
+    if link.connection.closed_by_server(deadline).await {
+        closes.server += 1;
+    } else {
+        closes.client += 1;
+    }
+}
+
+fn ended(id: RequestId, started: MonoNs, answer: Answer) -> RequestEnded {
+    RequestEnded {
+        id,
+        source: answer.source,
+        target: answer.target,
+        reuse: answer.reuse,
+        outcome: answer.outcome,
+        resolution: answer.resolution,
+        connect: answer.connect,
+        received: answer.received,
+        total: answer.ended.since(started),
+        pod: answer.pod,
+    }
 }
 
 /// The receiver outlives the workers, so nothing is lost here.

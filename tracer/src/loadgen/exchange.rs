@@ -1,25 +1,21 @@
-//! One request on a connection of its own, from socket() to close(), and what the client saw of it.
+//! One request, from the name to the last byte of the answer, and what the client saw of it.
 
-use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use http_body_util::Empty;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request};
-use hyper_util::rt::TokioIo;
 use nix::errno::Errno;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::{APP_HEADER, POD_HEADER};
-use crate::model::{MonoNs, Outcome, Symptom};
+use super::connection::{Broken, Connection, Progress, as_in_events, connect, connected, errno_of};
+use super::target::Addressing;
+use super::{APP_HEADER, Mode, POD_HEADER};
+use crate::model::{MonoNs, NameError, Outcome, Resolution, Reuse, Symptom};
 use crate::sys::clock;
 
 /// No request waits longer: a time so far away that clocks can't hold it is no reason to panic.
@@ -27,27 +23,37 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What every request of a run has in common.
 pub(super) struct Question {
+    pub(super) addressing: Addressing,
+    pub(super) host: HeaderValue,
+    pub(super) mode: Mode,
+    pub(super) nodelay: bool,
+    pub(super) timeout: Duration,
+    pub(super) app: Option<HeaderValue>,
+}
+
+/// A connection, and between whom it is.
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    source: Option<SocketAddr>,
     target: SocketAddr,
-    /// The target as socket() and connect() want it.
-    address: SockAddr,
-    domain: Domain,
-    host: HeaderValue,
-    timeout: Duration,
-    app: Option<HeaderValue>,
 }
 
 /// What became of a request.
 pub(super) struct Answer {
     pub(super) source: Option<SocketAddr>,
+    pub(super) target: Option<SocketAddr>,
+    pub(super) reuse: Reuse,
     pub(super) outcome: Outcome,
+    pub(super) resolution: Option<Resolution>,
     pub(super) connect: Option<Duration>,
+    pub(super) received: u64,
     pub(super) pod: Option<String>,
     /// Whether it failed before anything could be sent, so that asking again at once would be a tight loop.
     pub(super) unsent: bool,
     /// When its outcome was known.
     pub(super) ended: MonoNs,
-    /// The connection, where the answer was complete and the client has not closed it.
-    pub(super) open: Option<TcpStream>,
+    /// The connection, where the answer was complete.
+    pub(super) link: Option<Link>,
 }
 
 /// A failure on the way: symptom, error number, and the HTTP status where one had come.
@@ -58,42 +64,41 @@ struct Failure {
 }
 
 impl Question {
-    pub(super) fn new(target: SocketAddr, timeout: Duration, app: Option<HeaderValue>) -> Question {
-        let host = HeaderValue::from_str(&target.to_string())
-            .expect("an address and port are visible ASCII");
-        Question {
-            target,
-            address: SockAddr::from(target),
-            domain: Domain::for_address(target),
-            host,
-            timeout: timeout.min(LONGEST),
-            app,
-        }
-    }
-
-    pub(super) fn target(&self) -> SocketAddr {
-        as_in_events(self.target)
-    }
-
-    /// Asks, on a new connection. `started` is now; connect and answer share one timeout.
-    pub(super) async fn ask(&self, started: MonoNs, deadline: Instant) -> Answer {
+    /// Asks, on the connection that is there or on a new one. `started` is now; name, connect and answer
+    /// share one timeout.
+    pub(super) async fn ask(
+        &self,
+        link: Option<Link>,
+        started: MonoNs,
+        deadline: Instant,
+    ) -> Answer {
         let mut answer = Answer {
             source: None,
+            target: None,
+            reuse: match self.mode {
+                Mode::Fresh => Reuse::Fresh,
+                Mode::KeepAlive => Reuse::KeepAlive {
+                    nth: link.as_ref().map_or(0, |link| link.connection.carried),
+                },
+            },
             outcome: Outcome::Answered { status: 0 },
+            resolution: None,
             connect: None,
+            received: 0,
             pod: None,
             unsent: false,
             ended: started,
-            open: None,
+            link: None,
         };
-        answer.outcome = match self.connect(&mut answer, deadline).await {
-            Ok(stream) => {
-                answer.connect = Some(clock::now().since(started));
-                match self.exchange(stream, &mut answer, deadline).await {
-                    Ok(status) => Outcome::Answered { status },
-                    Err(failure) => failure.outcome(),
-                }
-            }
+        let asked = match link {
+            Some(link) => Ok(link),
+            None => self.open(&mut answer, started, deadline).await,
+        };
+        answer.outcome = match asked {
+            Ok(link) => match self.exchange(link, &mut answer, deadline).await {
+                Ok(status) => Outcome::Answered { status },
+                Err(failure) => failure.outcome(),
+            },
             Err(failure) => failure.outcome(),
         };
         answer.ended = clock::now();
@@ -102,126 +107,97 @@ impl Question {
 
     /// The deadline of a request that starts now.
     pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        Instant::now() + self.timeout.min(LONGEST)
     }
 
-    /// Makes a socket and connects it. The source is known as soon as connect() has been called.
-    async fn connect(&self, answer: &mut Answer, deadline: Instant) -> Result<TcpStream, Failure> {
-        answer.unsent = true;
-        let socket =
-            Socket::new(self.domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
-                .map_err(Failure::local)?;
-        socket.set_tcp_nodelay(true).map_err(Failure::local)?;
-        let connecting = match socket.connect(&self.address) {
-            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(()),
-            other => other,
+    /// A new connection to the target.
+    async fn open(
+        &self,
+        answer: &mut Answer,
+        started: MonoNs,
+        deadline: Instant,
+    ) -> Result<Link, Failure> {
+        let target = match self.addressing.known() {
+            Some(target) => target,
+            None => self.resolve(answer, started, deadline).await?,
         };
-        // Asked now, since a socket whose connect has failed and was closed can't be asked any more.
-        answer.source = socket
-            .local_addr()
-            .ok()
-            .and_then(|address| address.as_socket())
-            .filter(|address| address.port() != 0)
-            .map(as_in_events);
-        connecting.map_err(Failure::connecting)?;
+        answer.target = Some(as_in_events(target));
+        answer.unsent = true;
+        let connecting = connect(target, self.nodelay);
+        answer.source = connecting.source;
+        let socket = connecting.socket.map_err(Failure::connecting)?;
         let stream = TcpStream::from_std(socket.into()).map_err(Failure::local)?;
         answer.unsent = false;
-        match timeout_at(deadline, stream.writable()).await {
+        let stream = match timeout_at(deadline, connected(stream)).await {
             Err(_elapsed) => return Err(Failure::of(Symptom::ConnectTimeout)),
-            Ok(ready) => ready.map_err(Failure::connecting)?,
-        }
-        match stream.take_error() {
-            Ok(None) => Ok(stream),
-            Ok(Some(error)) | Err(error) => Err(Failure::connecting(error)),
-        }
+            Ok(connected) => connected.map_err(Failure::connecting)?,
+        };
+        answer.connect = Some(clock::now().since(started));
+        let connection = Connection::new(stream).await.map_err(|error| Failure::talking(&error))?;
+        Ok(Link { connection, source: answer.source, target: as_in_events(target) })
     }
 
-    /// Sends the request and reads the whole answer. Leaves the connection open in `answer` if it was complete.
+    async fn resolve(
+        &self,
+        answer: &mut Answer,
+        started: MonoNs,
+        deadline: Instant,
+    ) -> Result<SocketAddr, Failure> {
+        let found = match timeout_at(deadline, self.addressing.find()).await {
+            Err(_elapsed) => Err(NameError::Unanswered),
+            Ok(found) => found,
+        };
+        let took = clock::now().since(started);
+        answer.resolution = Some(Resolution { took, failed: found.err() });
+        answer.unsent = found.is_err();
+        found.map_err(|_| Failure::of(Symptom::Local))
+    }
+
+    /// Sends the request and reads the whole answer. Leaves the connection in `answer` if it was complete.
     async fn exchange(
         &self,
-        stream: TcpStream,
+        mut link: Link,
         answer: &mut Answer,
         deadline: Instant,
     ) -> Result<u16, Failure> {
-        let mut status = None;
-        let talk = async {
-            let (mut sender, connection) =
-                http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
-            let exchange = async {
-                let (head, body) = sender.send_request(self.request()).await?.into_parts();
-                // Without its sender the connection ends with this answer, whatever the server would like.
-                drop(sender);
-                status = Some(head.status.as_u16());
-                drain(body).await?;
-                Ok::<HeaderMap, hyper::Error>(head.headers)
-            };
-            // Not shut down: that would be the client's FIN.
-            let (head, parts) = tokio::join!(exchange, connection.without_shutdown());
-            match (head, parts) {
-                (Ok(head), parts) => Ok((head, parts.ok().map(|parts| parts.io.into_inner()))),
-                // The half that saw the socket's error has its number.
-                (Err(error), Err(cause)) if errno_of(&error).is_none() => {
-                    Err(if errno_of(&cause).is_some() { cause } else { error })
-                }
-                (Err(error), _) => Err(error),
+        (answer.source, answer.target) = (link.source, Some(link.target));
+        let mut progress = Progress::default();
+        let ended = link.connection.exchange(self.request(), &mut progress, deadline).await;
+        let Progress { status, received } = progress;
+        answer.received = received;
+        let head = match ended {
+            Ok(head) => head,
+            Err(broken) => {
+                let failure = match broken {
+                    Broken::Timeout => Failure::of(Symptom::ResponseTimeout),
+                    Broken::Http(error) => Failure::talking(&error),
+                };
+                return Err(Failure { status, ..failure });
             }
         };
-        let (head, open) = match timeout_at(deadline, talk).await {
-            Err(_elapsed) => {
-                return Err(Failure { status, ..Failure::of(Symptom::ResponseTimeout) });
-            }
-            Ok(Err(error)) => {
-                return Err(Failure { status, ..Failure::talking(&error) });
-            }
-            Ok(Ok(complete)) => complete,
-        };
-        answer.open = open;
+        answer.link = Some(link);
         answer.pod =
             head.get(POD_HEADER).and_then(|pod| pod.to_str().ok()).map(|pod| pod.to_owned());
         let status = status.expect("a complete answer has a status");
-        let right_app = self.app.as_ref().is_none_or(|app| head.get(APP_HEADER) == Some(app));
-        if status >= 500 || !right_app {
+        if status >= 500 || !self.is_right_app(&head) {
             return Err(Failure { status: Some(status), ..Failure::of(Symptom::WrongAnswer) });
         }
         Ok(status)
+    }
+
+    fn is_right_app(&self, head: &HeaderMap) -> bool {
+        self.app.as_ref().is_none_or(|app| head.get(APP_HEADER) == Some(app))
     }
 
     fn request(&self) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        if self.mode == Mode::Fresh {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         request
     }
-}
-
-/// Waits until the server has closed, so that TIME_WAIT is on its side. False if it did not by the deadline
-/// (or left the connection unusable): the caller closes then, and is the first to do so.
-pub(super) async fn closed_by_server(mut stream: TcpStream, deadline: Instant) -> bool {
-    let mut rest = [0; 512];
-    loop {
-        match timeout_at(deadline, stream.read(&mut rest)).await {
-            Ok(Ok(0)) => return true,
-            // More than the answer: of no use to anyone.
-            Ok(Ok(_)) => {}
-            // A RST closes as well, and it was not the client's.
-            Ok(Err(error)) => return error.kind() == io::ErrorKind::ConnectionReset,
-            Err(_elapsed) => return false,
-        }
-    }
-}
-
-/// Without an IPv6 address's scope and flow label: packets, and so events, have neither.
-fn as_in_events(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip(), address.port())
-}
-
-/// Reads the body to its end and keeps nothing of it.
-async fn drain(mut body: Incoming) -> Result<(), hyper::Error> {
-    while let Some(frame) = body.frame().await {
-        frame?;
-    }
-    Ok(())
 }
 
 impl Failure {
@@ -233,7 +209,7 @@ impl Failure {
         Failure { errno: error.raw_os_error(), ..Failure::of(Symptom::Local) }
     }
 
-    /// What connect() or SO_ERROR said before the connection was there.
+    /// What socket(), connect() or SO_ERROR said before the connection was there.
     fn connecting(error: io::Error) -> Failure {
         let symptom = match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ECONNREFUSED) => Symptom::Refused,
@@ -257,7 +233,8 @@ impl Failure {
             Some(_) => Symptom::Reset,
             // Not HTTP at all.
             None if error.is_parse() => Symptom::WrongAnswer,
-            // hyper makes an incomplete message, or an UnexpectedEof inside a body, of an early FIN.
+            // hyper makes an incomplete message, or an UnexpectedEof inside a body, of an early FIN; and a
+            // cancelled one of a connection that was closed before the request was written.
             None => Symptom::Closed,
         };
         Failure { errno, ..Failure::of(symptom) }
@@ -266,16 +243,4 @@ impl Failure {
     fn outcome(self) -> Outcome {
         Outcome::Failed { symptom: self.symptom, errno: self.errno, status: self.status }
     }
-}
-
-/// The number of the system call's error that an error of hyper comes from.
-fn errno_of(error: &hyper::Error) -> Option<i32> {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<io::Error>() {
-            return io.raw_os_error();
-        }
-        source = cause.source();
-    }
-    None
 }

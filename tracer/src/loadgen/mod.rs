@@ -1,13 +1,28 @@
-//! The load generator and the demo app that it asks. Both speak HTTP/1.1 and both know who closes a
-//! connection first: the server. A client that closes first keeps its ports in TIME_WAIT, and the kernel's
-//! port walk is then another one.
+//! The load generator, the demo app that it asks, and a DNS server for its name. Client and app speak
+//! HTTP/1.1 and both know who closes a connection first: the server. A client that closes first keeps its
+//! ports in TIME_WAIT, and the kernel's port walk is then another one.
 //!
 //! Deliberately absent: anything that knows of Services, NAT or traces. The client sees what a client sees.
 
 pub mod client;
+pub mod dns;
+pub mod names;
 pub mod server;
 
+mod connection;
 mod exchange;
+mod target;
+
+pub use target::{BadTarget, Resolve, Target};
+
+/// Whose connection a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A new one for every request, with `Connection: close`.
+    Fresh,
+    /// That of its worker, for as long as it is there.
+    KeepAlive,
+}
 
 /// Response header: the app that answered.
 pub const APP_HEADER: &str = "x-app";

@@ -2,18 +2,21 @@
 //! after an answer with `Connection: close` its FIN leaves before the client's.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -40,6 +43,25 @@ pub struct ServerSettings {
     pub start_delay: Duration,
     /// Whether connections stay open for more requests.
     pub keep_alive: bool,
+    /// Whether the headers and the body of an answer are written separately, as simple servers do.
+    pub two_writes: bool,
+    /// Whether a small write goes out at once although an earlier one is not acknowledged (TCP_NODELAY).
+    pub nodelay: bool,
+    /// What SIGTERM does.
+    pub on_sigterm: OnSigterm,
+}
+
+/// What SIGTERM does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnSigterm {
+    /// The process exits at once; connections break off.
+    Exit,
+    /// It stops listening, answers what is in flight with `Connection: close`, closes idle connections, and
+    /// exits when the last connection is over.
+    Drain,
+    /// Nothing is done about it. PID 1 of a PID namespace has no default action for signals
+    /// (pid_namespaces(7)), so there it is lost; any other process is ended by it.
+    Unhandled,
 }
 
 /// Why the demo app could not serve.
@@ -65,7 +87,8 @@ pub enum ServerError {
     },
 }
 
-/// Serves until SIGTERM or SIGINT and returns at once then; connections break off when the process exits.
+/// Serves until SIGTERM, as the settings have it, or SIGINT, which ends it at once: connections break off
+/// when the process exits.
 ///
 /// The handlers are set before anything else: PID 1 of a PID namespace has no default action for signals
 /// (pid_namespaces(7)), without a handler it would live on until SIGKILL.
@@ -75,26 +98,47 @@ pub fn run(settings: &ServerSettings) -> Result<(), ServerError> {
         .build()
         .map_err(ServerError::Start)?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Start)?;
+        let mut terminate = match settings.on_sigterm {
+            OnSigterm::Unhandled => None,
+            OnSigterm::Exit | OnSigterm::Drain => {
+                Some(signal(SignalKind::terminate()).map_err(ServerError::Start)?)
+            }
+        };
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Start)?;
         let app = App::new(settings)?;
+        let asked = async {
+            match &mut terminate {
+                Some(terminate) => terminate.recv().await,
+                None => pending().await,
+            };
+        };
         tokio::select! {
-            error = start(settings, app) => Err(error),
-            _ = terminate.recv() => Ok(()),
+            ended = start(settings, app, asked) => ended,
             _ = interrupt.recv() => Ok(()),
         }
     })
 }
 
-/// Waits, listens, serves for ever. Returns the error if it can't listen.
-async fn start(settings: &ServerSettings, app: App) -> ServerError {
+/// Waits, listens, serves until it is asked to end.
+async fn start(
+    settings: &ServerSettings,
+    app: App,
+    asked: impl Future<Output = ()>,
+) -> Result<(), ServerError> {
+    let mut asked = pin!(asked);
     if !settings.start_delay.is_zero() {
-        tokio::time::sleep(settings.start_delay).await;
+        tokio::select! {
+            () = tokio::time::sleep(settings.start_delay) => {}
+            () = &mut asked => return Ok(()),
+        }
     }
-    match listen(settings.listen) {
-        Ok(listener) => match serve(listener, app).await {},
-        Err(source) => ServerError::Listen { listen: settings.listen, source },
+    let listener = listen(settings.listen)
+        .map_err(|source| ServerError::Listen { listen: settings.listen, source })?;
+    let connections = serve(listener, app, asked).await;
+    if settings.on_sigterm == OnSigterm::Drain {
+        connections.shutdown().await;
     }
+    Ok(())
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -108,12 +152,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Accepts and answers for ever.
-pub(super) async fn serve(listener: TcpListener, app: App) -> Infallible {
+/// Accepts and answers until it is asked to end, and has closed the listener then; the connections go on.
+pub(super) async fn serve(
+    listener: TcpListener,
+    app: App,
+    asked: impl Future<Output = ()>,
+) -> GracefulShutdown {
+    let connections = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.keep_alive(app.keep_alive).timer(TokioTimer::new());
+    let mut asked = pin!(asked);
     loop {
-        let stream = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut asked => return connections,
+        };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             // Either this connection is gone already (ECONNABORTED), or there is no descriptor or memory
             // for it: it stays in the queue, and asking again at once would be a tight loop.
@@ -123,14 +177,16 @@ pub(super) async fn serve(listener: TcpListener, app: App) -> Infallible {
                 continue;
             }
         };
-        // Fails only where the connection is gone already; the read that follows says so.
-        let _ = stream.set_nodelay(true);
+        if app.nodelay {
+            // Fails only where the connection is gone already; the read that follows says so.
+            let _ = stream.set_nodelay(true);
+        }
         let app = app.clone();
         let service = service_fn(move |request| {
             let app = app.clone();
             async move { Ok::<_, Infallible>(app.answer(request).await) }
         });
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 log::debug!("connection ended: {error}");
@@ -147,6 +203,8 @@ pub(super) struct App {
     body: Bytes,
     delay: Duration,
     keep_alive: bool,
+    two_writes: bool,
+    nodelay: bool,
 }
 
 impl App {
@@ -161,18 +219,53 @@ impl App {
             body: Bytes::from(format!("{names}\n")),
             delay: settings.delay,
             keep_alive: settings.keep_alive,
+            two_writes: settings.two_writes,
+            nodelay: settings.nodelay,
         })
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         if request.uri().path() != "/healthz" && !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        let mut response = Response::new(Full::new(self.body.clone()));
+        let mut response =
+            Response::new(Body { bytes: Some(self.body.clone()), apart: self.two_writes });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(HeaderName::from_static(APP_HEADER), self.app.clone());
         headers.insert(HeaderName::from_static(POD_HEADER), self.pod.clone());
         response
+    }
+}
+
+/// The body of an answer.
+struct Body {
+    bytes: Option<Bytes>,
+    /// Whether it comes only once the headers have been written: what is there at once goes with them.
+    apart: bool,
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if std::mem::take(&mut self.apart) {
+            // hyper writes what it has before it waits.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 }

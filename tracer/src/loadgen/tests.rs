@@ -2,6 +2,7 @@
 //! closes first is asked of the kernel, not of the client.
 
 use std::fs;
+use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -13,9 +14,12 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::client::{self, ClientSettings, Closes};
-use super::server::{self, ServerSettings};
+use super::server::{self, OnSigterm, ServerSettings};
 use crate::model::{Event, EventKind, Outcome, RequestEnded, Symptom};
 use crate::sys::stop::Stop;
+
+mod keep_alive;
+mod naming;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\nx-app: web\r\nx-pod: web-a\r\n\
                       content-length: 5\r\n\r\nhello";
@@ -28,11 +32,10 @@ const IMPATIENT: Duration = Duration::from_millis(300);
 
 fn settings(target: SocketAddr) -> ClientSettings {
     ClientSettings {
-        target,
         workers: 1,
         timeout: PATIENT,
-        duration: None,
         app: Some("web".to_owned()),
+        ..ClientSettings::new(target)
     }
 }
 
@@ -400,23 +403,33 @@ fn without_a_free_port_it_is_local_and_no_tight_loop() {
 
 /// The demo app, on a thread of its own for as long as the tests run.
 fn demo_app(delay: Duration) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let listen = listener.local_addr().unwrap();
-    let settings = ServerSettings {
-        listen,
+    demo_app_with(app_settings(delay))
+}
+
+fn app_settings(delay: Duration) -> ServerSettings {
+    ServerSettings {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
         app: "web".to_owned(),
         pod: "web-a".to_owned(),
         delay,
         start_delay: Duration::ZERO,
         keep_alive: false,
-    };
+        two_writes: false,
+        nodelay: false,
+        on_sigterm: OnSigterm::Exit,
+    }
+}
+
+fn demo_app_with(settings: ServerSettings) -> SocketAddr {
+    let listener = TcpListener::bind(settings.listen).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listen = listener.local_addr().unwrap();
     let app = server::App::new(&settings).unwrap();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            server::serve(listener, app).await
+            server::serve(listener, app, pending()).await
         })
     });
     listen
