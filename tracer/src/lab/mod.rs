@@ -31,11 +31,13 @@ use crate::sys::clock;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::owner::Owner;
 use crate::sys::stop::Stop;
-use crate::sys::tool::{CONNTRACK, IP, IPTABLES_RESTORE};
+use crate::sys::tool::{CONNTRACK, IP};
 
 pub use deployment::Deployment;
 pub use error::LabError;
-pub use settings::LabSettings;
+pub use plan::Family;
+pub use rules::{ProxyMode, TrafficPolicy};
+pub use settings::{LabSettings, Way};
 pub use setup::{OnSigterm, SETUPS, Setup, USUAL, UnknownSetup};
 
 use network::Network;
@@ -60,6 +62,7 @@ pub type Sink<'a> = &'a (dyn Fn(Event) + Sync);
 pub struct Lab {
     settings: LabSettings,
     plan: Plan,
+    target: SocketAddr,
     network: Network,
     recorder: Arc<Recorder>,
     cluster: Mutex<Cluster>,
@@ -100,11 +103,16 @@ impl Lab {
         if !nix::unistd::geteuid().is_root() {
             return Err(LabError::NotRoot);
         }
-        for tool in [IP, IPTABLES_RESTORE, CONNTRACK] {
+        for tool in [IP, settings.proxy_mode.tool(settings.family), CONNTRACK] {
             tool.find()?;
         }
         let owner = Owner::claim(settings.index)?;
-        let plan = Plan::new(owner.index());
+        let plan = Plan::new(owner.index(), settings.family);
+        let (client, target) = match settings.way {
+            Way::Pod => (plan.client(), plan.service()),
+            Way::Host => (plan.node(Node(0)), plan.service()),
+            Way::NodePort(_) => (plan.outside(), plan.node_port(Node(0))),
+        };
         let network = Network::build(&owner, plan, settings).inspect_err(|_| {
             // The error that led here is the one to report; what this leaves, the next lab finds.
             let _ = owner.sweep();
@@ -113,7 +121,8 @@ impl Lab {
             settings: settings.clone(),
             plan,
             network,
-            recorder: Arc::new(Recorder::new(settings.seed, plan.client(), plan.service())),
+            target,
+            recorder: Arc::new(Recorder::new(settings.seed, client, target)),
             cluster: Mutex::default(),
             watcher: Mutex::default(),
             proxies: Mutex::default(),
@@ -128,11 +137,16 @@ impl Lab {
         for node in Node::all() {
             let service = Service {
                 name: APP.to_owned(),
-                frontend: self.plan.service(),
-                pod_cidr: self.plan.pod_cidr(node),
+                plan: self.plan,
+                node,
+                node_port: match self.settings.way {
+                    Way::NodePort(policy) => Some(policy),
+                    Way::Pod | Way::Host => None,
+                },
             };
             let netns = Netns::open(self.network.node(node).name())?;
-            let proxy = Proxy::start(node, netns, service, Arc::clone(&self.recorder))?;
+            let proxy =
+                Proxy::start(self.settings.proxy_mode, netns, service, Arc::clone(&self.recorder))?;
             proxy.tell(Instant::now(), Default::default());
             self.proxies().push(proxy);
         }
@@ -147,9 +161,9 @@ impl Lab {
         Ok(())
     }
 
-    /// The Service: its ClusterIP and port.
+    /// The Service as the client asks for it: its ClusterIP and port, or a node's address and port.
     pub fn service(&self) -> SocketAddr {
-        self.plan.service()
+        self.target
     }
 
     /// The seed of the lab's random choices.
@@ -290,7 +304,7 @@ impl Lab {
     fn endpoint_event(&self, pod: &Pod, change: EndpointChange) -> Event {
         cluster_event(ClusterEvent::Endpoint {
             service: APP.to_owned(),
-            frontend: self.plan.service(),
+            frontend: self.target,
             backend: pod.address,
             change,
         })

@@ -4,18 +4,17 @@
 //! plugin). When a pod's device goes, so does that route, and packets for the address take the default route
 //! to the upstream, where a blackhole route swallows them without an ICMP answer.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::error::LabError;
-use super::plan::{Node, Plan};
-use super::rules;
-use super::settings::LabSettings;
+use super::plan::{Family, Node, Plan};
+use super::settings::{LabSettings, Way};
 use crate::model;
 use crate::model::NetnsRole;
 use crate::sys::netns::{self, Netns};
 use crate::sys::owner::{self, Owner};
 use crate::sys::sysctl;
-use crate::sys::tool::{IPTABLES_RESTORE, ToolError};
+use crate::sys::tool::ToolError;
 
 /// What kube-proxy sets (pkg/proxy/conntrack/sysctls.go): it never touches the SYN_SENT timer.
 const KUBE_PROXY_SYSCTLS: [(&str, &str); 2] = [
@@ -34,13 +33,23 @@ const NODE_SYSCTLS: [(&str, &str); 5] = [
     ("net.ipv4.conf.default.rp_filter", "0"),
 ];
 
+/// The same for IPv6, whose redirects never name a router like the lab's (net/ipv6/ndisc.c,
+/// ndisc_send_redirect: only a link-local one).
+const NODE_SYSCTLS_V6: [(&str, &str); 1] = [("net.ipv6.conf.all.forwarding", "1")];
+
+/// What every namespace with IPv6 needs: an address is used at once, without asking for a second whether
+/// somebody else has it.
+const NO_DAD: [(&str, &str); 2] =
+    [("net.ipv6.conf.all.accept_dad", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
+
 /// The namespaces that stay for the life of a lab.
 #[derive(Debug)]
 pub(crate) struct Network {
     plan: Plan,
     upstream: Netns,
     nodes: Vec<Netns>,
-    client: Netns,
+    /// The client's own; none if it uses its node's.
+    client: Option<Netns>,
 }
 
 impl Network {
@@ -53,20 +62,28 @@ impl Network {
         let upstream = owner.name("upstream");
         let client = owner.name("client");
         let nodes: Vec<String> = Node::all().map(|node| owner.name(&node.name())).collect();
-        let mut names = vec![upstream.as_str(), client.as_str()];
+        let mut names = vec![upstream.as_str()];
         names.extend(nodes.iter().map(String::as_str));
+        if settings.way != Way::Host {
+            names.push(&client);
+        }
         netns::create(&names)?;
         let network = Network {
             plan,
             upstream: Netns::open(&upstream)?,
             nodes: nodes.iter().map(|name| Netns::open(name)).collect::<Result<_, _>>()?,
-            client: Netns::open(&client)?,
+            client: (settings.way != Way::Host).then(|| Netns::open(&client)).transpose()?,
         };
+        for netns in network.nodes.iter().chain([&network.upstream]).chain(&network.client) {
+            network.prepare(netns)?;
+        }
         for node in &network.nodes {
             // Rules first: where conntrack is a module, they are what loads it, and with it its sysctls.
-            restore(node, rules::base())??;
+            let base = settings.proxy_mode.base(plan.family());
+            settings.proxy_mode.set(plan.family(), node, &base)??;
             node.run(|| {
-                for (name, value) in NODE_SYSCTLS.into_iter().chain(KUBE_PROXY_SYSCTLS) {
+                let v6 = NODE_SYSCTLS_V6.into_iter().filter(|_| plan.family() == Family::Ipv6);
+                for (name, value) in NODE_SYSCTLS.into_iter().chain(KUBE_PROXY_SYSCTLS).chain(v6) {
                     sysctl::write(name, value)?;
                 }
                 if let Some(seconds) = settings.syn_sent_timeout {
@@ -76,16 +93,21 @@ impl Network {
             })??;
         }
         network.connect_nodes()?;
-        network.connect_pod(Node(0), &client, "client", plan.client())?;
+        match settings.way {
+            Way::Pod => network.connect_pod(Node(0), &client, "client", plan.client())?,
+            Way::Host => {}
+            Way::NodePort(_) => network.connect_outside(&client)?,
+        }
         let ports = format!("{} {}", settings.ports.start(), settings.ports.end());
-        network.client.run(|| sysctl::write(sysctl::PORT_RANGE, &ports))??;
+        network.client().run(|| sysctl::write(sysctl::PORT_RANGE, &ports))??;
         Ok(network)
     }
 
     fn connect_nodes(&self) -> Result<(), ToolError> {
         let plan = self.plan;
+        let bits = plan.net_bits();
         let mut upstream = format!(
-            "link add br0 type bridge\naddr add {}/24 dev br0\nlink set br0 up\n",
+            "link add br0 type bridge\naddr add {}/{bits} dev br0\nlink set br0 up\n",
             plan.router()
         );
         for node in Node::all() {
@@ -101,7 +123,7 @@ impl Network {
         netns::batch(self.upstream.name(), &upstream)?;
         for node in Node::all() {
             let mut commands = format!(
-                "addr add {}/24 dev eth0\nlink set eth0 up\nroute add default via {}\n",
+                "addr add {}/{bits} dev eth0\nlink set eth0 up\nroute add default via {}\n",
                 plan.node(node),
                 plan.router()
             );
@@ -114,27 +136,58 @@ impl Network {
         Ok(())
     }
 
+    /// Sets what a new namespace needs before it gets devices.
+    pub(crate) fn prepare(&self, netns: &Netns) -> Result<(), LabError> {
+        match self.plan.family() {
+            Family::Ipv4 => Ok(()),
+            Family::Ipv6 => netns.run(|| {
+                NO_DAD.into_iter().try_for_each(|(name, value)| Ok(sysctl::write(name, value)?))
+            })?,
+        }
+    }
+
     /// Connects a pod's namespace to its node by a device pair, whose end on the node is called `device`.
     pub(crate) fn connect_pod(
         &self,
         node: Node,
         pod: &str,
         device: &str,
-        address: Ipv4Addr,
+        address: IpAddr,
     ) -> Result<(), ToolError> {
         let gateway = self.plan.gateway(node);
+        let bits = self.plan.host_bits();
         netns::batch(
             self.node(node).name(),
             &format!(
-                "link add {device} type veth peer name eth0 netns {pod}\naddr add {gateway}/32 dev {device}\n\
-                 link set {device} up\nroute add {address}/32 dev {device}\n"
+                "link add {device} type veth peer name eth0 netns {pod}\naddr add {gateway}/{bits} dev {device}\n\
+                 link set {device} up\nroute add {address}/{bits} dev {device}\n"
             ),
         )?;
         netns::batch(
             pod,
             &format!(
-                "addr add {address}/32 dev eth0\nlink set eth0 up\nroute add {gateway}/32 dev eth0\n\
+                "addr add {address}/{bits} dev eth0\nlink set eth0 up\nroute add {gateway}/{bits} dev eth0\n\
                  route add default via {gateway}\n"
+            ),
+        )
+    }
+
+    /// Connects a client outside the cluster to the node network.
+    fn connect_outside(&self, client: &str) -> Result<(), ToolError> {
+        let plan = self.plan;
+        netns::batch(
+            self.upstream.name(),
+            &format!(
+                "link add client type veth peer name eth0 netns {client}\nlink set client master br0 up\n"
+            ),
+        )?;
+        netns::batch(
+            client,
+            &format!(
+                "addr add {}/{} dev eth0\nlink set eth0 up\nroute add default via {}\n",
+                plan.outside(),
+                plan.net_bits(),
+                plan.router()
             ),
         )
     }
@@ -149,9 +202,9 @@ impl Network {
         &self.nodes[usize::from(node.0)]
     }
 
-    /// The client's namespace.
+    /// The namespace that the client is in.
     pub(crate) fn client(&self) -> &Netns {
-        &self.client
+        self.client.as_ref().unwrap_or_else(|| self.node(Node(0)))
     }
 
     /// The namespaces.
@@ -161,7 +214,7 @@ impl Network {
             let role = if place == 0 { NetnsRole::ClientNode } else { NetnsRole::Node };
             all.push(describe(node, role));
         }
-        all.push(describe(&self.client, NetnsRole::Client));
+        all.extend(self.client.iter().map(|client| describe(client, NetnsRole::Client)));
         all
     }
 
@@ -171,7 +224,9 @@ impl Network {
         for netns in &self.nodes {
             all.extend(sysctl::values(netns, &sysctl::OF_INTEREST)?);
         }
-        all.extend(sysctl::values(&self.client, &[sysctl::PORT_RANGE])?);
+        if let Some(client) = &self.client {
+            all.extend(sysctl::values(client, &[sysctl::PORT_RANGE])?);
+        }
         Ok(all)
     }
 }
@@ -180,13 +235,4 @@ impl Network {
 pub(crate) fn describe(netns: &Netns, role: NetnsRole) -> model::Netns {
     let name = owner::part(netns.name()).unwrap_or(netns.name()).to_owned();
     model::Netns { id: netns.id(), name, role }
-}
-
-/// Runs `iptables-restore --noflush` in a node's namespace.
-pub(crate) fn restore(
-    node: &Netns,
-    rules: &str,
-) -> Result<Result<(), ToolError>, crate::sys::netns::NetnsError> {
-    // `-w`: with the legacy variant another program may hold the lock on the tables.
-    node.run(|| IPTABLES_RESTORE.run(&["-w", "5", "--noflush"], rules).map(drop))
 }

@@ -1,6 +1,6 @@
 //! A pod: a real process as PID 1 in its own network and PID namespaces, and what the kubelet does to it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub(crate) struct PodSpec {
     /// The node it is to run on.
     pub(crate) node: Node,
     /// Its address.
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: IpAddr,
 }
 
 impl Pod {
@@ -68,9 +68,11 @@ impl Pod {
         let PodSpec { name, netns: netns_name, node, address } = spec;
         netns::create(&[&netns_name])?;
         let device = name.clone();
+        let netns = Netns::open(&netns_name)?;
+        network.prepare(&netns)?;
         network.connect_pod(node, &netns_name, &device, address)?;
-        let netns = network::describe(&Netns::open(&netns_name)?, NetnsRole::Other);
-        let address = SocketAddr::new(address.into(), POD_PORT);
+        let netns = network::describe(&netns, NetnsRole::Other);
+        let address = SocketAddr::new(address, POD_PORT);
         recorder.pod_added(&name, &node.name(), address);
         Ok(Pod { name, node, address, netns, device, created, process: OnceLock::new() })
     }
@@ -85,10 +87,15 @@ impl Pod {
         if !stop.wait(settings.pod_creation.saturating_sub(self.created.elapsed())) {
             return Err(LabError::Stopped);
         }
+        let any = match self.address {
+            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let listen = SocketAddr::new(any, POD_PORT);
         let mut command = Command::new(&settings.program);
         command
             .arg("serve")
-            .args(["--listen", &format!("0.0.0.0:{POD_PORT}"), "--app", APP, "--pod", &self.name])
+            .args(["--listen", &listen.to_string(), "--app", APP, "--pod", &self.name])
             .args(["--delay", &milliseconds(settings.pod_delay)])
             .args(["--start-delay", &milliseconds(settings.pod_start_delay)])
             .arg("--die-with-parent");

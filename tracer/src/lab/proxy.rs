@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use super::ATTENTION;
 use super::error::LabError;
-use super::network;
-use super::plan::Node;
-use super::rules::{self, Service};
+use super::rules::{ProxyMode, Service};
 use super::truth::Recorder;
 use crate::sys::clock;
 use crate::sys::netns::Netns;
@@ -50,7 +48,7 @@ impl Mailbox {
 impl Proxy {
     /// Starts the proxy of a node with no endpoints.
     pub(crate) fn start(
-        node: Node,
+        mode: ProxyMode,
         netns: Netns,
         service: Service,
         recorder: Arc<Recorder>,
@@ -58,9 +56,9 @@ impl Proxy {
         let mailbox = Arc::new(Mailbox::default());
         let inside = Arc::clone(&mailbox);
         let thread = thread::Builder::new()
-            .name(format!("proxy of {}", node.name()))
+            .name(format!("proxy of {}", service.node.name()))
             .spawn(move || {
-                let mut sync = Sync { node, netns, service, recorder, current: None };
+                let mut sync = Sync { mode, netns, service, recorder, current: None };
                 while let Some(endpoints) = inside.next() {
                     let result = sync.to(endpoints);
                     let mut state = inside.lock();
@@ -140,7 +138,7 @@ impl Mailbox {
 }
 
 struct Sync {
-    node: Node,
+    mode: ProxyMode,
     netns: Netns,
     service: Service,
     recorder: Arc<Recorder>,
@@ -154,10 +152,11 @@ impl Sync {
             return Ok(());
         }
         let none = BTreeSet::new();
-        let rules = rules::sync(&self.service, &endpoints, self.current.as_ref().unwrap_or(&none));
+        let current = self.current.as_ref().unwrap_or(&none);
+        let rules = self.mode.sync(&self.service, &endpoints, current);
         let before = clock::now();
-        network::restore(&self.netns, &rules)??;
-        self.recorder.rules_changed(&self.node.name(), before, clock::now(), &endpoints);
+        self.mode.set(self.service.plan.family(), &self.netns, &rules)??;
+        self.recorder.rules_changed(&self.service.node.name(), before, clock::now(), &endpoints);
         self.current = Some(endpoints);
         Ok(())
     }

@@ -5,13 +5,33 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::deployment::Deployment;
+use super::plan::Family;
+use super::rules::{ProxyMode, TrafficPolicy};
 use super::setup::{Setup, USUAL};
+
+/// How the client comes to the Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By its ClusterIP, from a pod.
+    #[default]
+    Pod,
+    /// By its ClusterIP, from a process in a node's own network namespace.
+    Host,
+    /// By a node's port, from outside the cluster.
+    NodePort(TrafficPolicy),
+}
 
 /// What to build.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabSettings {
     /// What the pods are like.
     pub setup: Setup,
+    /// How the nodes' kube-proxies program the kernel.
+    pub proxy_mode: ProxyMode,
+    /// The addresses' family.
+    pub family: Family,
+    /// How the client comes to the Service.
+    pub way: Way,
     /// How many there are, and how they are replaced.
     pub deployment: Deployment,
     /// The index that names and addresses follow from; none: the first that is free.
@@ -51,6 +71,9 @@ impl Default for LabSettings {
     fn default() -> LabSettings {
         LabSettings {
             setup: USUAL,
+            proxy_mode: ProxyMode::default(),
+            family: Family::default(),
+            way: Way::default(),
             deployment: Deployment { replicas: 3, max_surge: 1, max_unavailable: 0 },
             index: None,
             seed: 1,

@@ -51,6 +51,10 @@ pub struct Tool {
 pub const IP: Tool = Tool { name: "ip", package: "iproute2" };
 /// `iptables-restore`, whichever variant the system has chosen.
 pub const IPTABLES_RESTORE: Tool = Tool { name: "iptables-restore", package: "iptables" };
+/// The same for IPv6.
+pub const IP6TABLES_RESTORE: Tool = Tool { name: "ip6tables-restore", package: "iptables" };
+/// nftables' `nft`.
+pub const NFT: Tool = Tool { name: "nft", package: "nftables" };
 /// conntrack-tools' `conntrack`.
 pub const CONNTRACK: Tool = Tool { name: "conntrack", package: "conntrack" };
 

@@ -3,10 +3,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::commands::units;
-use crate::lab::{Deployment, LabSettings, SETUPS, Setup, USUAL};
+use crate::lab::{
+    Deployment, Family, LabSettings, ProxyMode, SETUPS, Setup, TrafficPolicy, USUAL, Way,
+};
 
 /// What the cluster is like.
 #[derive(Clone, Debug, Args)]
@@ -19,6 +21,22 @@ pub(super) struct Options {
     /// Show the same within a minute: a shorter SYN_SENT timer and port range inside the lab
     #[arg(long)]
     pub(super) quick: bool,
+
+    /// How the nodes' kube-proxies program the kernel
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+
+    /// Where the client is, and what it asks
+    #[arg(long, value_enum, default_value_t)]
+    from: From,
+
+    /// With --from nodeport: which pods the port leads to [default: cluster]
+    #[arg(long, value_enum)]
+    traffic_policy: Option<Policy>,
+
+    /// The addresses' family
+    #[arg(long, value_enum, default_value_t)]
+    family: FamilyName,
 
     /// How many pods there are
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
@@ -42,6 +60,42 @@ pub(super) struct Options {
     rules_lag: RangeInclusive<Duration>,
 }
 
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Mode {
+    /// Chains with a chance for each endpoint
+    #[default]
+    Iptables,
+    /// Verdict maps
+    Nftables,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum From {
+    /// In a pod, asks the ClusterIP
+    #[default]
+    Pod,
+    /// On a node itself, asks the ClusterIP
+    Host,
+    /// Outside the cluster, asks a port of a node
+    #[value(name = "nodeport")]
+    NodePort,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Policy {
+    /// To all, with the client's address masqueraded
+    Cluster,
+    /// To those on the node that is asked
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum FamilyName {
+    #[default]
+    Ipv4,
+    Ipv6,
+}
+
 impl Options {
     /// The lab's settings; `timeout` is the client's.
     pub(super) fn settings(&self, timeout: Duration) -> anyhow::Result<LabSettings> {
@@ -54,6 +108,15 @@ impl Options {
         let usual = LabSettings::default();
         let settings = LabSettings {
             setup: self.setup()?,
+            proxy_mode: match self.mode {
+                Mode::Iptables => ProxyMode::Iptables,
+                Mode::Nftables => ProxyMode::Nftables,
+            },
+            family: match self.family {
+                FamilyName::Ipv4 => Family::Ipv4,
+                FamilyName::Ipv6 => Family::Ipv6,
+            },
+            way: self.way()?,
             deployment: Deployment { replicas: self.replicas.into(), ..usual.deployment },
             pod_delay: self.delay,
             grace: self.grace,
@@ -61,6 +124,21 @@ impl Options {
             ..usual
         };
         Ok(if self.quick { settings.quick() } else { settings })
+    }
+
+    fn way(&self) -> anyhow::Result<Way> {
+        anyhow::ensure!(
+            self.from == From::NodePort || self.traffic_policy.is_none(),
+            "--traffic-policy is for --from nodeport"
+        );
+        Ok(match self.from {
+            From::Pod => Way::Pod,
+            From::Host => Way::Host,
+            From::NodePort => Way::NodePort(match self.traffic_policy {
+                None | Some(Policy::Cluster) => TrafficPolicy::Cluster,
+                Some(Policy::Local) => TrafficPolicy::Local,
+            }),
+        })
     }
 
     fn setup(&self) -> anyhow::Result<Setup> {
@@ -118,11 +196,15 @@ mod tests {
     #[test]
     fn options_reach_the_settings() {
         let settings = settings(
-            "--setup readiness-prestop-drain --prestop 2s --grace 10s --rules-lag 20s --replicas 5 --delay 10ms",
+            "--setup readiness-prestop-drain --prestop 2s --grace 10s --rules-lag 20s --replicas 5 --delay 10ms \
+             --mode nftables --from nodeport --traffic-policy local --family ipv6",
         )
         .expect("all of it is possible");
         assert_eq!(settings.setup.prestop, Some(Duration::from_secs(2)));
         assert_eq!(settings.setup.name, "readiness-prestop-drain");
+        assert_eq!(settings.proxy_mode, ProxyMode::Nftables);
+        assert_eq!(settings.way, Way::NodePort(TrafficPolicy::Local));
+        assert_eq!(settings.family, Family::Ipv6);
         assert_eq!(settings.grace, Duration::from_secs(10));
         assert_eq!(settings.rules_lag, Duration::from_secs(20)..=Duration::from_secs(20));
         assert_eq!(settings.deployment.replicas, 5);
@@ -139,6 +221,8 @@ mod tests {
             "--replicas 0",
             "--rules-lag 2s..1s",
             "--grace 0s",
+            "--traffic-policy local",
+            "--mode ipvs",
         ]
         .map(refused)
         .join("\n");
@@ -149,7 +233,9 @@ mod tests {
             with --delay 3 s and --timeout 3 s no request could succeed
             error: invalid value '0' for '--replicas <N>': 0 is not in 1..=20
             error: invalid value '2s..1s' for '--rules-lag <DURATIONS>': 2s..1s is empty: write the smaller one first
-            error: invalid value '0s' for '--grace <DURATION>': must be more than 0"#]]
+            error: invalid value '0s' for '--grace <DURATION>': must be more than 0
+            --traffic-policy is for --from nodeport
+            error: invalid value 'ipvs' for '--mode <MODE>'"#]]
         .assert_eq(&all);
     }
 }

@@ -9,7 +9,7 @@ mod judge;
 mod table;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub struct Truth {
     /// The node that the client runs on.
     pub client_node: String,
     /// The client's address.
-    pub client: Ipv4Addr,
-    /// The Service.
+    pub client: IpAddr,
+    /// The Service, as the client asks for it.
     pub service: SocketAddr,
     /// How long an entry lives that sees nothing but SYNs, as the client's node has it.
     pub syn_sent_timeout: Duration,
@@ -106,7 +106,7 @@ pub(crate) enum PodMoment {
 pub(crate) struct Recorder(Mutex<Truth>);
 
 impl Recorder {
-    pub(crate) fn new(seed: u64, client: Ipv4Addr, service: SocketAddr) -> Recorder {
+    pub(crate) fn new(seed: u64, client: IpAddr, service: SocketAddr) -> Recorder {
         Recorder(Mutex::new(Truth {
             seed,
             client_node: Node(0).name(),
@@ -187,7 +187,7 @@ impl Recorder {
         lock(&self.0).looks.push(look);
     }
 
-    fn endpoints(&self) -> (Ipv4Addr, SocketAddr) {
+    fn endpoints(&self) -> (IpAddr, SocketAddr) {
         let truth = lock(&self.0);
         (truth.client, truth.service)
     }

@@ -1,6 +1,6 @@
 //! Looks at a node's conntrack table through `conntrack -L`, and their meaning.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -115,11 +115,12 @@ fn watch(period: Duration, recorder: &Recorder, stop: &Stop) -> Result<(), LabEr
     }
 }
 
-fn look(client: Ipv4Addr, service: SocketAddr) -> Result<Look, ToolError> {
+fn look(client: IpAddr, service: SocketAddr) -> Result<Look, ToolError> {
     let before = clock::now();
-    let text = CONNTRACK.run(&["-L", "-p", "tcp"], "")?;
+    let family = if client.is_ipv4() { "ipv4" } else { "ipv6" };
+    let text = CONNTRACK.run(&["-L", "-f", family, "-p", "tcp"], "")?;
     let after = clock::now();
-    let rows = text.lines().filter_map(|line| parse(line, client.into(), service)).collect();
+    let rows = text.lines().filter_map(|line| parse(line, client, service)).collect();
     Ok(Look { before, after, rows })
 }
 
