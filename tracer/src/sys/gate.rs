@@ -25,8 +25,8 @@ pub(super) fn pass() -> Pass {
 }
 
 /// Closes the gate for every other thread and waits until those inside have come out, at most for
-/// `patience`: a tool may wait for something itself.
-pub(super) fn close(patience: Duration) {
+/// `patience`: a tool may wait for something itself. False if someone may still be inside.
+pub(super) fn close(patience: Duration) -> bool {
     IS_CLOSER.set(true);
     let (closed, is_closed) = mpsc::channel();
     let closing = thread::Builder::new().spawn(move || {
@@ -35,8 +35,5 @@ pub(super) fn close(patience: Duration) {
         // The other end may have lost its patience.
         let _ = closed.send(());
     });
-    if closing.is_ok() {
-        // Either way what follows is a clean-up that must be tried.
-        let _ = is_closed.recv_timeout(patience);
-    }
+    closing.is_ok() && is_closed.recv_timeout(patience).is_ok()
 }

@@ -191,16 +191,18 @@ pub fn sweep_dead() -> Result<(), OwnerError> {
 }
 
 /// Removes everything that this very process owns, for an exit that cannot wait for the guards. From then on
-/// no other thread makes anything more. The owner file of what could not be removed stays: the next lab tries
-/// again.
+/// no other thread makes anything more. The owner file of what could not be removed, or is still being made,
+/// stays: the next lab tries again.
 pub fn sweep_own() {
-    gate::close(GATE_PATIENCE);
+    let is_closed = gate::close(GATE_PATIENCE);
     let own = std::process::id().to_string();
     for index in (0..INDEXES).filter(|index| pid_in(&path(*index)) == own) {
         match sweep(index) {
             Err(error) => log::error!("{error}; the next lab tries again"),
             // It is still locked by this process, as it must be to be removed.
-            Ok(()) => drop(fs::remove_file(path(index))),
+            Ok(()) if is_closed => drop(fs::remove_file(path(index))),
+            // Without its file, what is made now would look as if somebody else had made it.
+            Ok(()) => {}
         }
     }
 }
