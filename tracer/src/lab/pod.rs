@@ -38,7 +38,7 @@ pub(crate) struct Pod {
     pub(crate) node: Node,
     /// Where it serves.
     pub(crate) address: SocketAddr,
-    netns: model::Netns,
+    netns: Netns,
     device: String,
     created: Instant,
     process: OnceLock<Process>,
@@ -71,7 +71,6 @@ impl Pod {
         let netns = Netns::open(&netns_name)?;
         network.prepare(&netns)?;
         network.connect_pod(node, &netns_name, &device, address)?;
-        let netns = network::describe(&netns, NetnsRole::Other);
         let address = SocketAddr::new(address, POD_PORT);
         recorder.pod_added(&name, &node.name(), address);
         Ok(Pod { name, node, address, netns, device, created, process: OnceLock::new() })
@@ -107,7 +106,7 @@ impl Pod {
         if settings.keep_alive {
             command.arg("--keep-alive");
         }
-        let process = Process::start(Netns::open(&self.netns.name)?, command)
+        let process = Process::start(Netns::open(self.netns.name())?, command)
             .map_err(|source| LabError::Process { pod: self.name.clone(), source })?;
         recorder.pod(&self.name, PodMoment::Started, clock::now());
         assert!(self.process.set(process).is_ok(), "a pod is started once");
@@ -124,7 +123,7 @@ impl Pod {
 
     /// Its network namespace.
     pub(crate) fn netns(&self) -> model::Netns {
-        self.netns.clone()
+        network::describe(&self.netns, NetnsRole::Other)
     }
 
     /// Asks its readiness from its node, each period, until it is ready.
@@ -238,7 +237,7 @@ impl Pod {
         recorder.pod(&self.name, PodMoment::Disconnecting, clock::now());
         network.disconnect_pod(self.node, &self.device)?;
         recorder.pod(&self.name, PodMoment::Disconnected, clock::now());
-        Ok(netns::delete(&self.netns.name)?)
+        Ok(netns::delete(self.netns.name())?)
     }
 
     /// None: it was still there at the end of the grace period, or the lab is to end.

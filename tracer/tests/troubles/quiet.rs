@@ -59,8 +59,11 @@ fn header() -> TraceHeader {
 
 fn events() -> Vec<Event> {
     let at = |ms: u64, kind| Event { time: BEGAN + Duration::from_millis(ms), kind };
-    let rollout =
-        |change| EventKind::Cluster(ClusterEvent::Rollout { deployment: "web".to_owned(), change });
+    let cluster = |ms: u64, change| {
+        let since = BEGAN + Duration::from_millis(ms);
+        Event { time: since, kind: EventKind::Cluster { change, since } }
+    };
+    let rollout = |change| ClusterEvent::Rollout { deployment: "web".to_owned(), change };
     let pod = ClusterEvent::Pod {
         name: "web-a".to_owned(),
         app: "web".to_owned(),
@@ -69,21 +72,23 @@ fn events() -> Vec<Event> {
         change: PodChange::Added,
     };
     let mut events = vec![
-        at(0, EventKind::Cluster(pod)),
-        at(10, rollout(RolloutChange::Started)),
-        at(1000, rollout(RolloutChange::Finished)),
+        cluster(0, pod),
+        cluster(10, rollout(RolloutChange::Started)),
+        cluster(1000, rollout(RolloutChange::Finished)),
     ];
     for id in 0..300 {
         let began = 1100 + id * 100;
-        let started = RequestStarted { id: RequestId(id), worker: 0, target: service() };
+        let started = RequestStarted { id: RequestId(id), worker: 0 };
         events.push(at(began, EventKind::RequestStarted(started)));
         let ended = RequestEnded {
             id: RequestId(id),
             source: None,
-            target: service(),
+            target: Some(service()),
             reuse: Reuse::Fresh,
             outcome: Outcome::Answered { status: 200 },
+            resolution: None,
             connect: Some(Duration::from_millis(1)),
+            received: 100,
             total: Duration::from_millis(50),
             pod: Some("web-a".to_owned()),
         };

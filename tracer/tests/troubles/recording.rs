@@ -98,11 +98,8 @@ fn beside_a_lab_the_verdict_says_what_it_does_not_know() {
     // The header is there when everything is attached.
     record.reach("tracing", |_| fs::metadata(trace).is_ok_and(|file| file.len() > 0));
     let load = ClientSettings {
-        target: lab.service(),
-        workers: 10,
-        timeout: Duration::from_secs(3),
         duration: Some(Duration::from_secs(1)),
-        app: None,
+        ..ClientSettings::new(lab.service())
     };
     let client = lab.in_client(move || client::run(&load, &Stop::default(), &mut |_| {}));
     client.expect("a thread").join().expect("no panic").expect("inside").expect("it can ask");
