@@ -11,6 +11,9 @@ pub mod trace;
 pub mod unread;
 pub mod watch;
 
+#[cfg(test)]
+mod tests;
+
 /// What a reader of bytes as they come has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
