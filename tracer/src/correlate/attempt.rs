@@ -44,6 +44,10 @@ pub struct Attempt {
     pub drops: Vec<Dropped>,
     /// When its socket was connected.
     pub connected: Option<Seen>,
+    /// The end of its connection.
+    pub close: Option<Close>,
+    /// The end of the latest request that came on its connection, where this may carry more than one.
+    pub(super) kept: Option<MonoNs>,
     /// The request that it was made for.
     pub request: Option<RequestId>,
 }
@@ -68,6 +72,26 @@ pub struct Reset {
     pub seen: Seen,
     /// Whether it answered the SYN, or came later.
     pub of_syn: bool,
+}
+
+/// The end of a connection, as the client's socket changed its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// When and where in the trace.
+    pub seen: Seen,
+    /// Who ended it.
+    pub by: ClosedBy,
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosedBy {
+    /// The client's FIN was the first.
+    Client,
+    /// The server's FIN was.
+    Server,
+    /// A RST, of either side.
+    Reset,
 }
 
 /// An ICMP error about the attempt.
@@ -128,6 +152,8 @@ impl Attempt {
             icmp: None,
             drops: Vec::new(),
             connected: None,
+            close: None,
+            kept: None,
             request: None,
         }
     }
@@ -166,7 +192,7 @@ impl Attempt {
     pub(super) fn last_seen(&self) -> MonoNs {
         let answer = self.answer.map_or(self.last_syn.time, |answer| answer.seen.time);
         let reset = self.reset.map_or(answer, |reset| reset.seen.time);
-        self.last_syn.time.max(answer).max(reset)
+        self.last_syn.time.max(answer).max(reset).max(self.kept.unwrap_or(MonoNs(0)))
     }
 
     /// The events behind it, in order.

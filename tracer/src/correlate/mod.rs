@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub use attempt::{Answer, Attempt, Dropped, Icmp, Reset};
+pub use attempt::{Answer, Attempt, Close, ClosedBy, Dropped, Icmp, Reset};
 pub use endpoints::Endpoints;
 pub use entry::{Entry, Found, Maker, Older, OlderBy, Renewal, Unsure};
 pub use pods::{GoneBy, PodLife, Pods, Seen};
+pub use requests::SLOW_NAME;
 pub use tally::{Bin, Tally};
 pub use timeline::{Failure, Loss, Meeting, MeetingEnd, Requests, Rollout, Timeline};
 pub use timers::SYN_SENT;
@@ -38,7 +39,7 @@ use timers::Timers;
 
 use crate::model::{
     ClusterEvent, Event, EventKind, Lookup, MonoNs, NetnsId, NetnsRole, RolloutChange, Seq,
-    SockState, TcpStateEvent, TraceHeader,
+    SockState, TcpStateEvent, TraceHeader, Tuple,
 };
 
 /// How far events may come out of order without being taken for something else.
@@ -248,8 +249,18 @@ impl Correlator {
             return;
         }
         match (state.old, state.new) {
-            (SockState::Established, SockState::FinWait1) => self.closes.0 += 1,
-            (SockState::Established, SockState::CloseWait) => self.closes.1 += 1,
+            (SockState::Established, SockState::FinWait1) => {
+                self.closes.0 += 1;
+                self.closed(now, state.tuple, ClosedBy::Client);
+            }
+            (SockState::Established, SockState::CloseWait) => {
+                self.closes.1 += 1;
+                self.closed(now, state.tuple, ClosedBy::Server);
+            }
+            // Without a FIN of either side: a RST came, or the client threw the connection away.
+            (SockState::Established, SockState::Close) => {
+                self.closed(now, state.tuple, ClosedBy::Reset);
+            }
             (SockState::SynSent, SockState::Established) => {
                 let latest = self.lanes.lane(state.tuple).and_then(|lane| lane.attempts.last_mut());
                 match latest {
@@ -258,6 +269,20 @@ impl Correlator {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The latest connection of the tuple has ended: a port is not used again before.
+    fn closed(&mut self, now: Seen, tuple: Tuple, by: ClosedBy) {
+        let latest = self.lanes.lane(tuple).and_then(|lane| lane.attempts.last_mut());
+        let Some(attempt) = latest else { return };
+        attempt.close.get_or_insert(Close { seen: now, by });
+        // A pod that serves its kept connections only says by their ends how long it was there.
+        if by == ClosedBy::Server
+            && attempt.kept.is_some()
+            && let Some(backend) = attempt.backend()
+        {
+            self.pods.answered(backend.ip(), now);
         }
     }
 }

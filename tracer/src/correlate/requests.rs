@@ -16,6 +16,11 @@ use crate::model::{MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Reu
 const FIRST_WITHIN: Duration = Duration::from_millis(900);
 /// How long an attempt of no known request may be quiet before it counts as over, while no request is open.
 const QUIET: Duration = Duration::from_secs(5);
+/// A connection that may carry more requests is forgotten when it has carried none for so long, if its end was
+/// not seen. Longer than any client waits for an answer.
+const IDLE: Duration = Duration::from_secs(600);
+/// A name that takes longer to resolve has slowed its request, as a SYN has that had to be sent again.
+pub const SLOW_NAME: Duration = Duration::from_secs(1);
 /// A request's start and its socket's first SYN come from two sources: how far they may be apart.
 const SKEW: Duration = Duration::from_millis(5);
 
@@ -82,6 +87,8 @@ impl Correlator {
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
             let now = self.now;
             self.settle_client(client, |lane, attempt| {
+                let over = attempt.close.is_some() || attempt.reset.is_some();
+                let quiet = if attempt.kept.is_some() && !over { IDLE } else { quiet };
                 now.since(attempt.last_seen().max(lane.touched)) > quiet
             });
             self.retire_entries(client, keep);
@@ -128,27 +135,45 @@ impl Correlator {
             self.count("requests whose start was not seen");
             self.tally.at(start).started += 1;
         }
-        let mut attempt = self.attempt_for(&ended, start, end.time);
-        if let Some(attempt) = &mut attempt {
-            attempt.request = Some(ended.id);
-            self.refine(attempt, start);
-            self.name_maker(attempt, &ended);
-        } else {
-            self.count("requests without packets");
+        // Its socket was made when there was an address.
+        let resolution = ended.resolution.map_or(Duration::ZERO, |resolution| resolution.took);
+        let opened = start + resolution;
+        let mut attempt = self.attempt_for(&ended, opened, end.time);
+        match &mut attempt {
+            Some(attempt) => {
+                attempt.request = Some(ended.id);
+                if ended.reuse.is_connect() {
+                    self.refine(attempt, opened);
+                    self.name_maker(attempt, &ended);
+                    self.keep(attempt);
+                }
+            }
+            None => self.count("requests without packets"),
         }
         self.ledger.counts.ended += 1;
+        if !ended.reuse.is_connect() {
+            self.tally.at(start).kept += 1;
+        }
         let Outcome::Failed { symptom, .. } = ended.outcome else {
-            self.succeeded(start, attempt);
+            if resolution > SLOW_NAME {
+                self.ledger.counts.slow_names += 1;
+            }
+            self.tally.at(start).ok += 1;
+            if ended.reuse.is_connect() {
+                self.connected(start, attempt);
+            } else if let Some(backend) = attempt.and_then(|attempt| attempt.backend()) {
+                // Its pod was there, though no packet of the answer is recorded.
+                self.pods.answered(backend.ip(), end);
+            }
             return;
         };
         self.ledger.counts.failed += 1;
         self.kept.failures.push(Failure { ended, symptom, start, started, end, attempt });
     }
 
-    fn succeeded(&mut self, start: MonoNs, attempt: Option<Attempt>) {
-        let bin = self.tally.at(start);
-        bin.ok += 1;
-        bin.connects_ok += 1;
+    /// A request succeeded on a connection that it had made.
+    fn connected(&mut self, start: MonoNs, attempt: Option<Attempt>) {
+        self.tally.at(start).connects_ok += 1;
         let Some(attempt) = attempt else { return };
         if !attempt.retransmissions.is_empty() {
             self.ledger.counts.slowed += 1;
@@ -167,23 +192,34 @@ impl Correlator {
     }
 
     /// The attempt of a request: the last of its tuple whose first packet lies within it; on a connection
-    /// that was there before, the last before its end.
-    fn attempt_for(&mut self, ended: &RequestEnded, start: MonoNs, end: MonoNs) -> Option<Attempt> {
+    /// that was there before, the last that was made before it. A connection that may carry more requests
+    /// stays, with what its first request told of it.
+    fn attempt_for(
+        &mut self,
+        ended: &RequestEnded,
+        opened: MonoNs,
+        end: MonoNs,
+    ) -> Option<Attempt> {
         let orig = Tuple::new(ended.source?, ended.target?);
         let lane = self.lanes.lane(orig)?;
-        let from = match ended.reuse {
-            Reuse::Fresh => start - SKEW,
-            Reuse::KeepAlive { .. } => MonoNs(0),
-        };
+        if !ended.reuse.is_connect() {
+            let there = |attempt: &&mut Attempt| attempt.first.time <= opened + SKEW;
+            let attempt = lane.attempts.iter_mut().rev().find(there)?;
+            attempt.kept = attempt.kept.max(Some(end));
+            return Some(attempt.clone());
+        }
         let within = |attempt: &Attempt| {
             let first = attempt.first.time;
-            attempt.request.is_none() && from <= first && first <= end + SKEW
+            attempt.request.is_none() && opened - SKEW <= first && first <= end + SKEW
         };
         let index = lane.attempts.iter().rposition(within)?;
-        match ended.reuse {
-            Reuse::Fresh => Some(lane.take(index)),
-            Reuse::KeepAlive { .. } => Some(lane.attempts[index].clone()),
+        if ended.reuse == Reuse::Fresh {
+            return Some(lane.take(index));
         }
+        let attempt = &mut lane.attempts[index];
+        attempt.request = Some(ended.id);
+        attempt.kept = attempt.kept.max(Some(end));
+        Some(attempt.clone())
     }
 
     /// With the request's start in hand, what the first SYN found can be told better: an entry made after
@@ -219,6 +255,16 @@ impl Correlator {
         }
     }
 
+    /// Tells the requests that are to come on the same connection what its SYN found.
+    fn keep(&mut self, attempt: &Attempt) {
+        if attempt.kept.is_some()
+            && let Some(lane) = self.lanes.lane(attempt.orig)
+            && let Some(kept) = lane.attempt(attempt.isn)
+        {
+            kept.found = attempt.found.clone();
+        }
+    }
+
     /// Whether a SYN between two times can have been lost.
     pub(super) fn syns_lost(&self, from: MonoNs, to: MonoNs) -> bool {
         self.losses.iter().any(|loss| loss.hides_packets() && loss.touches(from, to))
@@ -251,7 +297,8 @@ impl Correlator {
                 }
             }
         }
-        for attempt in over {
+        // What a request claimed was counted with it.
+        for attempt in over.into_iter().filter(|attempt| attempt.request.is_none()) {
             self.settle_unclaimed(attempt);
         }
     }

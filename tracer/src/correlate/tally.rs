@@ -12,12 +12,21 @@ const MOST_BINS: usize = 1 << 15;
 pub struct Bin {
     /// Requests that started.
     pub started: u64,
+    /// Those of them that came on a connection that was there: they were no connects.
+    pub kept: u64,
     /// Requests that started and were answered.
     pub ok: u64,
     /// Connects, of a request or not, that did not fail.
     pub connects_ok: u64,
     /// Connects of no known request that were not answered, but for those kept as meetings.
     pub unanswered: u64,
+}
+
+impl Bin {
+    /// Requests that started and made a connection of their own.
+    pub fn connects_started(&self) -> u64 {
+        self.started.saturating_sub(self.kept)
+    }
 }
 
 /// Requests and connects by the time of their start. The bins are 0.1 s wide, and grow.
@@ -72,6 +81,7 @@ impl Tally {
             .map(|pair| {
                 pair.iter().fold(Bin::default(), |sum, bin| Bin {
                     started: sum.started + bin.started,
+                    kept: sum.kept + bin.kept,
                     ok: sum.ok + bin.ok,
                     connects_ok: sum.connects_ok + bin.connects_ok,
                     unanswered: sum.unanswered + bin.unanswered,

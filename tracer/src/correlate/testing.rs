@@ -10,7 +10,10 @@
 //! 10s   connect 40002 isn 1 to a              a request: SYN, SYN-ACK, answered after 50 ms
 //! 10s   blackhole 40002 isn 1 left 120s to a  a request with three SYNs and no answer, over after 3 s
 //! 10s   syn 40002 isn 1 left 120s to a        a single packet; also `unconfirmed`, `left ?`, `replied STATE`
-//! 10s   request 7 40002 connect-timeout 3s    a request that starts then and takes that long
+//! 10s   request 7 40002 connect-timeout 3s    a request that starts then and takes that long; on a kept
+//!                                             connection `nth 4`, after a question for its name `name 2s`,
+//!                                             or `name 3s unanswered`; `received 9` bytes of an answer
+//! 10s   connect 40002 isn 1 to a keep         a request that makes a connection which stays for more
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +23,10 @@ use std::time::Duration;
 use super::{Correlator, SYN_SENT, Timeline};
 use crate::model::{
     ClockAnchor, ClusterEvent, CtInfo, CtState, CtStatus, DropReason, EndpointChange, EntryLife,
-    Event, EventKind, Hook, HookStatus, IfIndex, Lookup, LossSource, MonoNs, Netns, NetnsId,
-    NetnsRole, Origin, Outcome, PacketEvent, PodChange, RequestEnded, RequestId, RequestStarted,
-    Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl, TcpFlags, TcpStateEvent,
-    TraceHeader, Tuple, WallNs,
+    Event, EventKind, Hook, HookStatus, IfIndex, Lookup, LossSource, MonoNs, NameError, Netns,
+    NetnsId, NetnsRole, Origin, Outcome, PacketEvent, PodChange, RequestEnded, RequestId,
+    RequestStarted, Resolution, Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl,
+    TcpFlags, TcpStateEvent, TraceHeader, Tuple, WallNs,
 };
 
 /// The client's node, the other node, the client's pod, and a pod, as namespaces.
@@ -218,15 +221,16 @@ impl Scene {
                     port += 2;
                 }
             }
-            ["connect", port, "isn", isn, "to", pod] => {
-                self.request(at, None, port, "ok", ms(50));
+            ["connect", port, "isn", isn, "to", pod, rest @ ..] => {
+                let nth = if *rest == ["keep"] { &["nth", "0"][..] } else { rest };
+                self.request(at, None, port, "ok", ms(50), nth);
                 self.syn(at + ms(1), port, isn, &["left", "120s", "to", pod], line);
                 self.answer(at + ms(2), port, isn, pod, CLIENT_NODE);
             }
             ["blackhole", port, "isn", isn, "left", left, "to", pod, rest @ ..] => {
                 let id =
                     rest.iter().position(|word| *word == "request").map(|at| number(rest[at + 1]));
-                self.request(at, id, port, "connect-timeout", Duration::from_secs(3));
+                self.request(at, id, port, "connect-timeout", Duration::from_secs(3), &[]);
                 for second in 0..3 {
                     let after = Duration::from_secs(second) + ms(1);
                     let left = duration(left).saturating_sub(Duration::from_secs(second));
@@ -234,11 +238,11 @@ impl Scene {
                     self.syn(at + after, port, isn, &["left", &left, "to", pod], line);
                 }
             }
-            ["request", id, port, outcome, total] => {
-                self.request(at, Some(number(id)), port, outcome, duration(total));
+            ["request", id, port, outcome, total, rest @ ..] => {
+                self.request(at, Some(number(id)), port, outcome, duration(total), rest);
             }
             ["end", id, port, outcome, total] => {
-                let kind = self.ended(number(id), port, outcome, duration(total));
+                let kind = self.ended(number(id), port, outcome, duration(total), &[]);
                 self.push(at, kind);
             }
             ["syn", port, "isn", isn, rest @ ..] => self.syn(at, port, isn, rest, line),
@@ -307,6 +311,7 @@ impl Scene {
                     "established" => SockState::Established,
                     "fin-wait" => SockState::FinWait1,
                     "close-wait" => SockState::CloseWait,
+                    "close" => SockState::Close,
                     _ => bad(),
                 };
                 let tuple = Tuple::new(self.source(port), self.service);
@@ -363,18 +368,41 @@ impl Scene {
         self.packet(at, netns, tuple, segment, Some(lookup));
     }
 
-    fn request(&mut self, at: MonoNs, id: Option<u64>, port: &str, outcome: &str, total: Duration) {
+    fn request(
+        &mut self,
+        at: MonoNs,
+        id: Option<u64>,
+        port: &str,
+        outcome: &str,
+        total: Duration,
+        more: &[&str],
+    ) {
         let id = id.unwrap_or_else(|| {
             self.next_request += 1;
             self.next_request
         });
         let started = RequestStarted { id: RequestId(id), worker: 0 };
         self.push(at, EventKind::RequestStarted(started));
-        let kind = self.ended(id, port, outcome, total);
+        let kind = self.ended(id, port, outcome, total, more);
         self.push(at + total, kind);
     }
 
-    fn ended(&self, id: u64, port: &str, outcome: &str, total: Duration) -> EventKind {
+    fn ended(
+        &self,
+        id: u64,
+        port: &str,
+        outcome: &str,
+        total: Duration,
+        more: &[&str],
+    ) -> EventKind {
+        let word = |name: &str, nth: usize| {
+            more.iter().position(|it| *it == name).and_then(|at| more.get(at + nth))
+        };
+        let resolution = word("name", 1).map(|took| Resolution {
+            took: duration(took),
+            failed: word("name", 2)
+                .and_then(|name| NameError::ALL.into_iter().find(|error| error.name() == *name)),
+        });
         let outcome = match Symptom::ALL.into_iter().find(|symptom| symptom.name() == outcome) {
             Some(symptom) => Outcome::Failed { symptom, errno: None, status: None },
             None if outcome == "ok" => Outcome::Answered { status: 200 },
@@ -383,12 +411,13 @@ impl Scene {
         EventKind::RequestEnded(RequestEnded {
             id: RequestId(id),
             source: (port != "-").then(|| self.source(port)),
-            target: Some(self.service),
-            reuse: Reuse::Fresh,
+            target: resolution.is_none_or(|it| it.failed.is_none()).then_some(self.service),
+            reuse: word("nth", 1)
+                .map_or(Reuse::Fresh, |nth| Reuse::KeepAlive { nth: number(nth) as u32 }),
             outcome,
-            resolution: None,
+            resolution,
             connect: None,
-            received: 0,
+            received: word("received", 1).map_or(0, |bytes| number(bytes)),
             total,
             pod: None,
         })

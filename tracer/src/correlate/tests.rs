@@ -41,6 +41,42 @@ fn what_is_open_is_bounded_by_the_entry_lifetime() {
 }
 
 #[test]
+fn a_kept_connection_is_known_for_as_long_as_it_is_there_and_no_longer() {
+    // One carries a request each 200 s, longer than any entry is remembered; a hundred others are closed, and
+    // one is never heard of again.
+    let mut text = "0s pod b 10.0.1.8 added\n".to_owned();
+    text += "1s connect 40000 isn 1 to b keep\n2s connect 40998 isn 1 to b keep\n";
+    for nth in 1..10 {
+        text += &format!("{}s request {nth} 40000 ok 50ms nth {nth}\n", nth * 200);
+    }
+    for other in 1..=100 {
+        let (port, at) = (40_000 + 2 * other, 2 + other);
+        text += &format!("{at}s connect {port} isn 1 to b keep\n");
+        text += &format!("{at}.5s state {port} established close-wait\n");
+    }
+    text +=
+        "1990s request 90 40000 closed 10ms nth 10\n1990.005s state 40000 established close-wait\n";
+    let Scene { header, events, .. } = scene(&text);
+    let mut correlator = Correlator::new(&header);
+    let mut last = 0;
+    for (seq, event) in events.iter().enumerate() {
+        correlator.apply(Seq(seq as u64), event);
+        last = correlator.open();
+    }
+    assert_eq!(last, 1, "only the one that was in use is left");
+    let timeline = correlator.finish();
+    assert_eq!(timeline.failures.len(), 1);
+    let attempt = timeline.failures[0].attempt.as_ref().expect("its connect is known");
+    assert_eq!(attempt.close.map(|close| close.by), Some(super::ClosedBy::Server));
+    let sum = |count: fn(&super::Bin) -> u64| -> u64 {
+        timeline.tally.bins().map(|(_, bin)| count(&bin)).sum()
+    };
+    assert_eq!((sum(|bin| bin.connects_ok), sum(|bin| bin.unanswered)), (102, 0));
+    assert_eq!((sum(|bin| bin.kept), sum(|bin| bin.ok)), (10, 111));
+    assert_eq!(timeline.counters.get("attempts of no known request"), None);
+}
+
+#[test]
 fn unanswered_entries_to_live_pods_are_forgotten_when_they_expire() {
     let timeline = read(
         "0s   pod b 10.0.1.8 added

@@ -53,6 +53,8 @@ pub struct Requests {
     pub failed: u64,
     /// That succeeded only by a retransmission.
     pub slowed: u64,
+    /// That succeeded after their name had taken more than a second to resolve.
+    pub slow_names: u64,
     /// That began and did not end in the trace.
     pub unfinished: u64,
     /// The largest number that were open at once, each time that it grew.

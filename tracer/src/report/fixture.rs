@@ -102,8 +102,14 @@ pub(crate) fn supported() -> Report {
             &["the client used an address, not a name"],
         ),
     ];
-    report.requests =
-        RequestCounts { total: 28_485, failed: 90, late: 51, slowed: 0, unfinished: 0 };
+    report.requests = RequestCounts {
+        total: 28_485,
+        failed: 90,
+        late: 51,
+        slowed: 0,
+        slow_names: 0,
+        unfinished: 0,
+    };
     report.failures = EarlyLate {
         early: [(Cause::StaleRules, 27), (Cause::PodNotServing, 12)].into(),
         late: [(Cause::StaleEntryReuse, 51)].into(),

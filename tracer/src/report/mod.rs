@@ -98,6 +98,8 @@ pub struct RequestCounts {
     pub late: u64,
     /// Those that succeeded, but only by a retransmission.
     pub slowed: u64,
+    /// Those that succeeded, but after a name that took more than a second to resolve.
+    pub slow_names: u64,
     /// Those that began and had not ended when the trace did.
     pub unfinished: u64,
 }

@@ -78,6 +78,7 @@ fn summary(page: &mut Page, report: &Report) {
     });
     for (n, what) in [
         (requests.slowed, "answered only after a retransmission"),
+        (requests.slow_names, "answered after more than 1 s of waiting for the name"),
         (requests.unfinished, "not over when the trace ended"),
     ] {
         if n > 0 {

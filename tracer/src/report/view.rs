@@ -83,6 +83,7 @@ impl View<'_> {
             failed: counts.failed,
             late: self.verdict.findings.iter().filter(|finding| finding.late).count() as u64,
             slowed: counts.slowed,
+            slow_names: counts.slow_names,
             unfinished: counts.unfinished,
         }
     }

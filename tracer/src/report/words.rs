@@ -105,7 +105,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::WrongPod => "the same, another pod has that address now",
         Cause::Untranslated => "sent on without choosing a pod",
         Cause::StaleRules => "the node's rules still named a gone pod",
-        Cause::PodNotServing => "turned away by a pod still there",
+        Cause::PodNotServing => "turned away or cut off by its pod",
         Cause::PodUnanswered => "reached a live pod, no answer",
         Cause::SlowAnswer => "connected, but no answer in time",
         Cause::NoEndpoints => "the service had no pod to send it to",

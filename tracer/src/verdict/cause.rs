@@ -19,7 +19,7 @@ pub enum Cause {
     Untranslated,
     /// A fresh DNAT to a pod that was already gone, because this node's rules still named it.
     StaleRules,
-    /// Refused or reset by a pod that is still there.
+    /// Refused by a pod that is still there, or closed or reset by the pod, be it while it went away.
     PodNotServing,
     /// The SYN reached a live pod's namespace and nothing came back.
     PodUnanswered,
@@ -33,7 +33,7 @@ pub enum Cause {
     Invalid,
     /// Dropped, with a reason.
     Dropped,
-    /// The name did not resolve.
+    /// The name did not resolve, or left no time for the rest.
     Dns,
     /// No port, no socket.
     LocalError,

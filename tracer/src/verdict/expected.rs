@@ -90,12 +90,12 @@ pub(super) fn expected(known: &Input, exposed: &[Exposed]) -> Expected {
 fn rate(tally: &Tally, from: MonoNs, to: MonoNs) -> Option<f64> {
     let bins = || {
         tally.bins().filter(move |(start, bin)| {
-            *start >= from && *start + tally.width() <= to && bin.started > 0
+            *start >= from && *start + tally.width() <= to && bin.connects_started() > 0
         })
     };
     let first = bins().next()?.0;
     let span = to.since(first).as_secs_f64();
-    let started: u64 = bins().map(|(_, bin)| bin.started).sum();
+    let started: u64 = bins().map(|(_, bin)| bin.connects_started()).sum();
     (span >= 1.0).then(|| started as f64 / span)
 }
 

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::correlate::{Attempt, MeetingEnd, Timeline};
+use crate::correlate::{Attempt, Failure, MeetingEnd, Timeline};
 use crate::model::{MonoNs, RequestId, Seq};
 
+use super::Cause;
 use super::gone::heir;
 use super::judge::{Bench, Finding, entry_age, seconds};
 use super::late::Rollouts;
@@ -144,6 +145,16 @@ fn survival(attempt: &Attempt, expires: Option<MonoNs>, heir: Option<&str>) -> F
     }
 }
 
+/// Whether a failed request counts as an attempt: not on a connection that was there, and not without a socket.
+fn may_have_connected(failure: &Failure, finding: &Finding) -> bool {
+    let no_socket = match finding.cause {
+        Cause::LocalError => true,
+        Cause::Dns => failure.attempt.is_none(),
+        _ => false,
+    };
+    failure.ended.reuse.is_connect() && !no_socket
+}
+
 /// The contrast over the attempts that started late. A failed request without packets counts as one that
 /// met none: it would otherwise vanish from the table.
 pub(super) fn contrast(
@@ -157,8 +168,8 @@ pub(super) fn contrast(
     let stale_ok = late()
         .filter(|exposed| matches!(exposed.fate, Fate::Explained(_) | Fate::Unexplained(_)))
         .count() as u64;
-    let others = findings.iter().filter(|finding| {
-        finding.late && !finding.met_stale && finding.cause != super::Cause::LocalError
+    let others = timeline.failures.iter().zip(findings).filter(|(failure, finding)| {
+        finding.late && !finding.met_stale && may_have_connected(failure, finding)
     });
     let other_meetings = timeline.meetings.iter().filter(|meeting| {
         meeting.end == MeetingEnd::Unanswered

@@ -45,15 +45,15 @@ pub(super) struct Bench<'a> {
 }
 
 /// A cause with its reason.
-struct Why {
-    cause: Cause,
-    why: String,
-    missing: Vec<String>,
-    is_falsifier: bool,
+pub(super) struct Why {
+    pub(super) cause: Cause,
+    pub(super) why: String,
+    pub(super) missing: Vec<String>,
+    pub(super) is_falsifier: bool,
 }
 
 impl Why {
-    fn new(cause: Cause, why: impl Into<String>) -> Why {
+    pub(super) fn new(cause: Cause, why: impl Into<String>) -> Why {
         Why { cause, why: why.into(), missing: Vec::new(), is_falsifier: false }
     }
 }
@@ -62,11 +62,19 @@ impl<'a> Bench<'a> {
     /// Judges one failed request.
     pub(super) fn judge(&self, failure: &Failure, late: bool) -> Finding {
         let attempt = failure.attempt.as_ref();
-        let met = attempt.and_then(|attempt| self.met_stale(attempt));
+        // A request on a connection that was there sent no SYN, so it met nothing.
+        let is_connect = failure.ended.reuse.is_connect();
+        let connect = attempt.filter(|_| is_connect);
+        let met = connect.and_then(|attempt| self.met_stale(attempt));
         let why = match attempt {
+            _ if self.has_no_name(failure) => self.no_name(failure),
             _ if failure.symptom == Symptom::Local => Why::new(Cause::LocalError, local(failure)),
             None => Why::new(Cause::Unseen, self.why_unseen(failure)),
-            Some(attempt) => self.judge_attempt(failure, attempt, met.as_ref()),
+            Some(attempt) if !is_connect => self.kept(failure, attempt),
+            Some(attempt) => {
+                let why = self.judge_attempt(failure, attempt, met.as_ref());
+                self.unless_slow_name(failure, why)
+            }
         };
         let first = attempt.map(|attempt| attempt.first.time);
         let backend = attempt.and_then(|attempt| attempt.found.backend());
@@ -81,10 +89,17 @@ impl<'a> Bench<'a> {
         let mut evidence: Vec<Seq> = failure.started.iter().map(|seen| seen.seq).collect();
         let maker = met.as_ref().and_then(|(_, older)| older.maker);
         evidence.extend(maker.map(|maker| maker.seen.seq));
-        if let (Some(pod), Some(first)) = (owner, first)
-            && pod.gone_by(first).is_some()
-        {
-            evidence.extend([pod.asked, pod.deleted].iter().flatten().map(|seen| seen.seq));
+        if let (Some(pod), Some(first)) = (owner, first) {
+            let told = [pod.asked, pod.deleted].into_iter().flatten();
+            if !is_connect {
+                let told = told.filter(|seen| seen.time <= failure.end.time);
+                evidence.extend(told.map(|seen| seen.seq));
+            } else if pod.gone_by(first).is_some() {
+                evidence.extend(told.map(|seen| seen.seq));
+            }
+        }
+        if !is_connect {
+            evidence.extend(attempt.and_then(|it| self.end_of(failure, it)).map(|seen| seen.seq));
         }
         evidence.extend(attempt.iter().flat_map(|attempt| attempt.seqs()).map(|seen| seen.seq));
         evidence.push(failure.end.seq);
@@ -99,7 +114,7 @@ impl<'a> Bench<'a> {
             met_stale: met.is_some(),
             backend,
             pod: owner.map(|pod| pod.name.clone()),
-            entry_age: attempt.and_then(entry_age),
+            entry_age: connect.and_then(entry_age),
             since_gone,
             evidence,
         }
@@ -237,11 +252,7 @@ impl<'a> Bench<'a> {
 
     /// The SYN went to a pod that was there, or to none that is known.
     fn live_pod(&self, failure: &Failure, attempt: &Attempt) -> Why {
-        let backend = attempt.backend();
-        let whom = backend.map_or("no backend".to_owned(), |backend| {
-            let owner = self.timeline.pods.owner(backend.ip(), attempt.first.time);
-            owner.map_or_else(|| backend.to_string(), |pod| pod.name.clone())
-        });
+        let whom = self.whom(attempt);
         match failure.symptom {
             Symptom::Closed => {
                 return Why::new(
@@ -249,15 +260,7 @@ impl<'a> Bench<'a> {
                     format!("{whom} closed before it had answered"),
                 );
             }
-            Symptom::WrongAnswer => {
-                let why = match failure.ended.outcome {
-                    Outcome::Failed { status: Some(status), .. } => {
-                        format!("{whom} answered with status {status}")
-                    }
-                    _ => format!("{whom} gave a wrong answer"),
-                };
-                return Why::new(Cause::PodNotServing, why);
-            }
+            Symptom::WrongAnswer => return wrong_answer(failure, &whom),
             Symptom::Reset => {
                 return Why::new(Cause::PodNotServing, format!("{whom} reset the connection"));
             }
@@ -276,6 +279,14 @@ impl<'a> Bench<'a> {
             return self.accepted(attempt, &whom);
         }
         self.unanswered(failure, attempt, &whom)
+    }
+
+    /// The pod that an attempt went to, or its address.
+    pub(super) fn whom(&self, attempt: &Attempt) -> String {
+        attempt.backend().map_or("no backend".to_owned(), |backend| {
+            let owner = self.timeline.pods.owner(backend.ip(), attempt.first.time);
+            owner.map_or_else(|| backend.to_string(), |pod| pod.name.clone())
+        })
     }
 
     fn accepted(&self, attempt: &Attempt, whom: &str) -> Why {
@@ -397,6 +408,9 @@ impl<'a> Bench<'a> {
         {
             return format!("the filter left out {target}");
         }
+        if !failure.ended.reuse.is_connect() {
+            return "the connect of its connection was not seen".to_owned();
+        }
         if failure.ended.source.is_none() {
             return "the client did not tell its source port".to_owned();
         }
@@ -413,6 +427,17 @@ impl<'a> Bench<'a> {
         let count: u64 = touching().map(|loss| loss.count).sum();
         Some(format!("{count} events were lost ({})", first.source.name()))
     }
+}
+
+/// A complete answer, and not the right one.
+pub(super) fn wrong_answer(failure: &Failure, whom: &str) -> Why {
+    let why = match failure.ended.outcome {
+        Outcome::Failed { status: Some(status), .. } => {
+            format!("{whom} answered with status {status}")
+        }
+        _ => format!("{whom} gave a wrong answer"),
+    };
+    Why::new(Cause::PodNotServing, why)
 }
 
 fn local(failure: &Failure) -> String {

@@ -7,8 +7,10 @@ pub mod expected;
 mod exposure;
 pub mod gone;
 mod judge;
+mod kept;
 mod late;
 pub mod model;
+mod names;
 mod outcome;
 mod rivals;
 #[cfg(test)]

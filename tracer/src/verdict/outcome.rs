@@ -311,7 +311,7 @@ impl Case<'_> {
         let made = timeline
             .tally
             .bins()
-            .filter(|(_, bin)| bin.started + bin.connects_ok + bin.unanswered > 0);
+            .filter(|(_, bin)| bin.connects_started() + bin.connects_ok + bin.unanswered > 0);
         let times = made.map(|(start, _)| start);
         for time in times.filter(|time| from <= *time && *time <= last).chain([last.max(from)]) {
             if time.since(before) > std::time::Duration::from_secs(10) {

@@ -3,9 +3,12 @@
 
 mod causes;
 mod false_support;
+mod kept;
+mod names;
 mod outcomes;
 
 use crate::correlate::testing::{rollout, scene, timeline};
+use crate::model::{ClusterEvent, EventKind};
 use crate::verdict::{Fate, Settings, Verdict, assess};
 
 /// What is said of a scene.

@@ -60,7 +60,7 @@ fn a_supported_verdict_in_full() {
                              early  late
           stale-entry-reuse      ·    51  port reused; its old entry led to a gone pod
           stale-rules           27     ·  the node's rules still named a gone pod
-          pod-not-serving       12     ·  turned away by a pod still there
+          pod-not-serving       12     ·  turned away or cut off by its pod
 
         Failures: what the client saw
                            early  late
