@@ -85,10 +85,14 @@ pub(super) enum Field {
     Duration,
     Connect,
     Pod,
+    Nth,
+    Received,
+    Resolve,
+    ResolveError,
 }
 
 /// Names in use, in words; units and what says that a time is Unix time are taken off before.
-const NAMES: [(Field, &[&str]); 15] = [
+const NAMES: [(Field, &[&str]); 19] = [
     (Field::Id, &["id", "seq"]),
     (Field::Worker, &["worker"]),
     (
@@ -154,6 +158,10 @@ const NAMES: [(Field, &[&str]); 15] = [
     ),
     (Field::Connect, &["connect", "connect time", "connect duration"]),
     (Field::Pod, &["pod", "pod name"]),
+    (Field::Nth, &["nth"]),
+    (Field::Received, &["received"]),
+    (Field::Resolve, &["resolve"]),
+    (Field::ResolveError, &["resolve error"]),
 ];
 
 /// Where a log has what.

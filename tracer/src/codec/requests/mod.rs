@@ -25,7 +25,9 @@ use super::Step;
 use super::lines::{Line, Lines};
 use super::stamp::Stamp;
 use super::unread::Unread;
-use crate::model::{MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Reuse, WallNs};
+use crate::model::{
+    MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Resolution, Reuse, WallNs,
+};
 use columns::Layout;
 use row::Cells;
 
@@ -65,6 +67,13 @@ pub struct Request {
     pub connect: Option<Duration>,
     /// The pod that answered.
     pub pod: Option<String>,
+    /// Whose connection it used. Only our own log tells of kept ones: other logs' requests are taken to have
+    /// had one of their own, and one that had not has no SYN.
+    pub reuse: Reuse,
+    /// How many bytes of an answer came; 0 where the log does not tell.
+    pub received: u64,
+    /// What became of the question for the target's name; only our own log tells.
+    pub resolution: Option<Resolution>,
 }
 
 /// What a log does not tell, of all its requests.
@@ -90,22 +99,28 @@ pub struct RequestEvents {
 }
 
 impl Request {
-    /// Its events, under a number that is unique among all logs of a trace; none if nobody knows whom it asked.
-    /// Taken to have had a connection of its own: no log tells, and one that had not has no SYN.
+    /// Its events, under a number that is unique among all logs of a trace; none if nobody knows whom it asked,
+    /// and it is not for want of an address.
     pub fn events(&self, id: RequestId, client: Client) -> Option<RequestEvents> {
-        let target = self.target.or(client.target)?;
+        let unresolved = self.resolution.is_some_and(|resolution| resolution.failed.is_some());
+        let target = self.target.or(client.target.filter(|_| !unresolved));
+        if target.is_none() && !unresolved {
+            return None;
+        }
         let source = self.source.or(client.source);
         let total = i64::try_from(self.total.as_nanos()).unwrap_or(i64::MAX);
         Some(RequestEvents {
             start: self.start.at,
-            started: RequestStarted { id, worker: self.worker.unwrap_or(0), target },
+            started: RequestStarted { id, worker: self.worker.unwrap_or(0) },
             end: WallNs(self.start.at.0.saturating_add(total)),
             ended: RequestEnded {
                 id,
                 source: source.zip(self.source_port).map(SocketAddr::from),
                 target,
-                reuse: Reuse::Fresh,
+                reuse: self.reuse,
                 outcome: self.outcome,
+                resolution: self.resolution,
+                received: self.received,
                 connect: self.connect,
                 total: self.total,
                 pod: self.pod.clone(),

@@ -11,7 +11,7 @@ use super::super::stamp::{SECOND, Stamp, decimal, rfc3339, unix};
 use super::Request;
 use super::columns::{Columns, Field, Layout, Unit};
 use super::wording::{Said, dialled, errno, said};
-use crate::model::{MonoNs, Outcome, Symptom, WallNs};
+use crate::model::{MonoNs, NameError, Outcome, Resolution, Reuse, Symptom, WallNs};
 
 /// Why a row can't be read.
 type Reason = Cow<'static, str>;
@@ -81,6 +81,10 @@ struct Values<'a> {
     duration: Option<(&'a str, Option<Unit>)>,
     connect: Option<(&'a str, Option<Unit>)>,
     pod: Option<&'a str>,
+    nth: Option<&'a str>,
+    received: Option<&'a str>,
+    resolve: Option<(&'a str, Option<Unit>)>,
+    resolve_error: Option<&'a str>,
 }
 
 impl<'a> Values<'a> {
@@ -105,6 +109,10 @@ impl<'a> Values<'a> {
             Field::Duration => self.duration = Some((text, unit)),
             Field::Connect => self.connect = Some((text, unit)),
             Field::Pod => self.pod = Some(text),
+            Field::Nth => self.nth = Some(text),
+            Field::Received => self.received = Some(text),
+            Field::Resolve => self.resolve = Some((text, unit)),
+            Field::ResolveError => self.resolve_error = Some(text),
         }
     }
 }
@@ -217,6 +225,15 @@ fn request(values: &Values<'_>, columns: &Columns) -> Result<Request, Reason> {
     });
     // 0 is what some clients write that were never connected.
     let connect = connect.transpose()?.filter(|connect| !connect.is_zero());
+    let resolved = values.resolve.map(|(text, unit)| {
+        duration(text, unit.or(columns.duration_unit)).ok_or("a duration that is none")
+    });
+    let failed = values.resolve_error.map(|error| {
+        let known = NameError::ALL.into_iter().find(|known| known.name() == error);
+        known.ok_or("a resolution's error that is none")
+    });
+    let failed = failed.transpose()?;
+    let resolution = resolved.transpose()?.map(|took| Resolution { took, failed });
     let (source, port) = values.source.map_or((None, None), ends);
     let source_port =
         values.source_port.map(|port| port.parse().map_err(|_| "a port that is none"));
@@ -241,6 +258,12 @@ fn request(values: &Values<'_>, columns: &Columns) -> Result<Request, Reason> {
         phase_unknown,
         connect,
         pod: values.pod.map(str::to_owned),
+        reuse: match values.nth.map(|nth| nth.parse().map_err(|_| "a place that is none")) {
+            Some(nth) => Reuse::KeepAlive { nth: nth? },
+            None => Reuse::Fresh,
+        },
+        received: values.received.and_then(|received| received.parse().ok()).unwrap_or(0),
+        resolution,
     })
 }
 

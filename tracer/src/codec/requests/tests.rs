@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{ClockAnchor, Event, EventKind, Symptom};
+use crate::model::{ClockAnchor, Event, EventKind, Resolution, Symptom};
 
 fn read(form: Form, columns: &Columns, bytes: &[u8], chunk: usize) -> (Vec<Request>, Counts) {
     let mut reader = Reader::new(form, columns.clone());
@@ -122,14 +122,19 @@ fn the_first_recorded_rows() {
 
 #[test]
 fn our_own_logs_come_back_as_they_were() {
-    let target = "10.96.0.1:80".parse().unwrap();
+    let target = Some("10.96.0.1:80".parse().unwrap());
     let failed = |symptom, errno| Outcome::Failed { symptom, errno, status: None };
     let ended =
         |id, source: Option<&str>, outcome, connect: Option<u64>, pod: Option<&str>| RequestEnded {
             id: RequestId(id),
             source: source.map(|source| source.parse().unwrap()),
             target,
-            reuse: Reuse::Fresh,
+            reuse: if id == 1 { Reuse::KeepAlive { nth: 3 } } else { Reuse::Fresh },
+            resolution: (id == 2).then_some(Resolution {
+                took: Duration::from_millis(7),
+                failed: None,
+            }),
+            received: 100 * id,
             outcome,
             connect: connect.map(Duration::from_micros),
             total: Duration::from_nanos(51_000_700 + id),
@@ -449,7 +454,7 @@ fn a_request_without_a_port_has_no_source_but_its_times() {
     };
     assert_eq!(requests[0].events(RequestId(0), Client::default()), None);
     let events = requests[0].events(RequestId(0), client).unwrap();
-    assert_eq!((events.ended.source, Some(events.ended.target)), (None, client.target));
+    assert_eq!((events.ended.source, events.ended.target), (None, client.target));
     assert_eq!(events.end.0 - events.start.0, 3_000_000_000);
 }
 
