@@ -24,9 +24,12 @@ pub enum Kind {
     Capture,
 }
 
+/// Whether a file that begins with these bytes is of a kind.
+type Recogniser = fn(&[u8]) -> bool;
+
 /// How each kind is recognised by its first bytes. The first that fits counts: those with a magic number come
 /// before those that are known by their words.
-const KINDS: [(Kind, fn(&[u8]) -> bool); 2] =
+const KINDS: [(Kind, Recogniser); 2] =
     [(Kind::Trace, trace::is_trace), (Kind::Capture, pcap::is_capture)];
 
 impl Kind {
