@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tracer::codec::pcap::{Decoder, Step};
+use tracer::correlate::{Correlator, Found};
 use tracer::infer::{Inference, SYN_SENT_DEFAULT, Settings};
 use tracer::model::{
-    Captured, ClockAnchor, ClusterEvent, EntryLife, Event, EventKind, MonoNs, NetnsId, PodChange,
-    Segment, WallNs,
+    Captured, ClockAnchor, ClusterEvent, EntryLife, Event, EventKind, MonoNs, NetnsId, Origin,
+    PodChange, Segment, Seq, TraceHeader, WallNs,
 };
 
 const CAPTURE: &str = "tests/fixtures/kubernetes-1.36-readiness/syn-rst.pcap.zst";
@@ -20,6 +22,11 @@ const LATE: u64 = 1_796_091_223_760_000_000;
 const SERVICE: &str = "10.96.0.10:80";
 
 fn packets() -> Vec<Captured> {
+    static PACKETS: OnceLock<Vec<Captured>> = OnceLock::new();
+    PACKETS.get_or_init(read).clone()
+}
+
+fn read() -> Vec<Captured> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CAPTURE);
     let bytes = zstd::stream::decode_all(File::open(path).unwrap()).unwrap();
     let mut decoder = Decoder::new();
@@ -205,4 +212,50 @@ fn with_the_race_window_cut_out_nothing_is_said_of_the_late_connects() {
     // Of none it is said that its entry was its own, and of none how old it was.
     assert!(late.iter().all(|connect| connect.age.is_none()), "{late:?}");
     assert!(inference.notes().iter().any(|note| note.contains("falls still")));
+}
+
+#[test]
+fn the_correlator_takes_the_events_as_if_they_had_been_traced() {
+    let (events, _) = infer(&packets());
+    let mut header = TraceHeader {
+        tracer: String::new(),
+        origin: Origin::Record { command: String::new() },
+        kernel: String::new(),
+        node: String::new(),
+        hz: None,
+        began: events[0].time,
+        anchor: settings().anchor,
+        hooks: Vec::new(),
+        netns: Vec::new(),
+        sysctls: Vec::new(),
+        services: Vec::new(),
+        drop_reasons: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    settings().describe(&mut header);
+    assert!(header.sees_syns());
+    assert_eq!(
+        header.notes,
+        [
+            "the node's net.netfilter.nf_conntrack_tcp_timeout_syn_sent is not known: Linux's default of 120 s is \
+          assumed"
+        ]
+    );
+    let mut correlator = Correlator::new(&header);
+    for (seq, event) in events.iter().enumerate() {
+        correlator.apply(Seq(seq as u64), event);
+    }
+    let timeline = correlator.finish();
+    let met: Vec<_> = timeline
+        .meetings
+        .iter()
+        .filter(|meeting| matches!(&meeting.attempt.found, Found::Older(older) if !older.replied))
+        .collect();
+    assert_eq!(met.len(), 51);
+    // The backend of each was gone, by its silence, before the port came round.
+    for meeting in met {
+        let backend = meeting.attempt.backend().unwrap().ip();
+        let pod = timeline.pods.owner(backend, meeting.attempt.first.time).unwrap();
+        assert!(pod.gone().unwrap() < meeting.attempt.first.time, "{pod:?}");
+    }
 }

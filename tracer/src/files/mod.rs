@@ -1,15 +1,21 @@
-//! Trace files on disk: written as events come, read in constant memory. The bytes are those of
-//! [`codec::trace`](crate::codec::trace).
+//! Files on disk. Traces: written as events come, read in constant memory; their bytes are those of
+//! [`codec::trace`](crate::codec::trace). What others have made is recognised by its content ([`Input`]) and read
+//! in constant memory too.
 
+mod capture;
+mod input;
 mod reader;
 mod writer;
 
 use std::io;
 use std::path::PathBuf;
 
+pub use capture::{CaptureReader, Piece};
+pub use input::{Input, Kind};
 pub use reader::TraceReader;
 pub use writer::{Existing, TraceWriter, check};
 
+use crate::codec::pcap::PcapError;
 use crate::codec::trace::{HeaderError, TooLarge};
 
 /// What can go wrong with a trace file.
@@ -81,6 +87,26 @@ pub enum FileError {
         path: PathBuf,
         /// Why; the end of a sentence that the path begins.
         why: HeaderError,
+    },
+    /// It is a capture that can't be read.
+    #[error("{path} {why}")]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// Why; the end of a sentence that the path begins.
+        why: PcapError,
+    },
+    /// There is nothing in it.
+    #[error("{path} is empty")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is of no kind that is known here.
+    #[error("{path} is of no kind that can be replayed")]
+    Unknown {
+        /// The file.
+        path: PathBuf,
     },
 }
 

@@ -1,10 +1,9 @@
 //! Reading a trace back, whatever has happened to it.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::FileError;
+use super::{FileError, Input};
 use crate::codec::trace::{Decoder, Preamble, Step, Trailer};
 use crate::model::{Event, TraceHeader};
 
@@ -18,36 +17,33 @@ const CHUNK: usize = 256 * 1024;
 /// missing; also where the trace ends without its trailer. An error, of the disk, ends the iteration.
 #[derive(Debug)]
 pub struct TraceReader {
-    path: PathBuf,
-    file: File,
+    input: Input,
     header: TraceHeader,
     decoder: Decoder,
     chunk: Vec<u8>,
-    position: u64,
-    length: u64,
     done: bool,
 }
 
 impl TraceReader {
     /// Opens a trace and reads its header.
     pub fn open(path: &Path) -> Result<TraceReader, FileError> {
-        let mut file =
-            File::open(path).map_err(|source| FileError::Open { path: path.to_owned(), source })?;
-        let unreadable = |source| FileError::Read { path: path.to_owned(), source };
-        let not_a_trace = |why| FileError::Header { path: path.to_owned(), why };
-        let length = file.metadata().map_err(unreadable)?.len();
-        let fixed = read_up_to(&mut file, Preamble::SIZE).map_err(unreadable)?;
+        TraceReader::new(Input::open(path)?)
+    }
+
+    /// Reads the header of the trace in this file.
+    pub fn new(mut input: Input) -> Result<TraceReader, FileError> {
+        let path = input.path().to_owned();
+        let unreadable = |source| FileError::Read { path: path.clone(), source };
+        let not_a_trace = |why| FileError::Header { path: path.clone(), why };
+        let fixed = read_up_to(&mut input, Preamble::SIZE).map_err(unreadable)?;
         let preamble = Preamble::decode(&fixed).map_err(not_a_trace)?;
-        let json = read_up_to(&mut file, preamble.header_len()).map_err(unreadable)?;
+        let json = read_up_to(&mut input, preamble.header_len()).map_err(unreadable)?;
         let header = preamble.header(&json).map_err(not_a_trace)?;
         Ok(TraceReader {
-            path: path.to_owned(),
+            input,
             decoder: Decoder::new(header.began),
             header,
-            file,
             chunk: vec![0; CHUNK],
-            position: (fixed.len() + json.len()) as u64,
-            length,
             done: false,
         })
     }
@@ -64,17 +60,17 @@ impl TraceReader {
 
     /// How many bytes have been read, for a progress bar.
     pub fn position(&self) -> u64 {
-        self.position
+        self.input.position()
     }
 
     /// The file's length in bytes when it was opened; 0 for a pipe.
     pub fn length(&self) -> u64 {
-        self.length
+        self.input.length()
     }
 
     fn read_more(&mut self) -> io::Result<()> {
         let count = loop {
-            match self.file.read(&mut self.chunk) {
+            match self.input.read(&mut self.chunk) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other?,
             }
@@ -83,7 +79,6 @@ impl TraceReader {
             self.decoder.close();
         }
         self.decoder.feed(&self.chunk[..count]);
-        self.position += count as u64;
         Ok(())
     }
 }
@@ -105,7 +100,8 @@ impl Iterator for TraceReader {
                 Step::More => {
                     if let Err(source) = self.read_more() {
                         self.done = true;
-                        return Some(Err(FileError::Read { path: self.path.clone(), source }));
+                        let path = self.input.path().to_owned();
+                        return Some(Err(FileError::Read { path, source }));
                     }
                 }
             }
@@ -114,7 +110,7 @@ impl Iterator for TraceReader {
 }
 
 /// That many bytes, or as many as there are.
-fn read_up_to(file: &mut File, count: usize) -> io::Result<Vec<u8>> {
+fn read_up_to(file: &mut Input, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.by_ref().take(count as u64).read_to_end(&mut bytes)?;
     Ok(bytes)

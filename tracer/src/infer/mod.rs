@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use entries::{Entries, Side};
 use holes::Holes;
-use places::{Places, Sighting};
+use places::{Places, Translated};
 use silence::Backends;
 
 use crate::model::{
@@ -226,7 +226,7 @@ impl Inference {
 
     /// A SYN. Seen once, it waits for its other side; seen on both, it tells what NAT chose.
     fn syn(&mut self, time: MonoNs, packet: &Captured) {
-        let Sighting::Translated { before, after } = self.places.sighted(time, packet) else {
+        let Some(Translated { before, after }) = self.places.sighted(time, packet) else {
             return;
         };
         let Segment::Tcp { seq, .. } = after.segment else { return };

@@ -26,13 +26,11 @@ impl Mark {
     }
 }
 
-/// What a sighting turns out to be.
+/// The same packet on both sides of NAT.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sighting {
-    /// The first one, or one more that tells nothing new.
-    Waits,
-    /// The same packet on the other side of NAT.
-    Translated { before: Captured, after: Captured },
+pub(super) struct Translated {
+    pub(super) before: Captured,
+    pub(super) after: Captured,
 }
 
 /// The packets that were seen in the last moments.
@@ -53,28 +51,28 @@ struct Seen {
 
 impl Places {
     /// Takes a sighting. Of a SYN that was seen with another tuple a moment ago it says both sides, once.
-    pub(super) fn sighted(&mut self, time: MonoNs, packet: &Captured) -> Sighting {
+    pub(super) fn sighted(&mut self, time: MonoNs, packet: &Captured) -> Option<Translated> {
         let mark = Mark::of(packet);
         let new = Seen { time, first: *packet, settled: false };
         let seen = match self.seen.entry(mark) {
             std::collections::hash_map::Entry::Vacant(vacant) => {
                 vacant.insert(new);
                 self.order.push_back((time, mark));
-                return Sighting::Waits;
+                return None;
             }
             std::collections::hash_map::Entry::Occupied(occupied) => occupied.into_mut(),
         };
         let is_syn = matches!(packet.segment, Segment::Tcp { flags, .. } if flags.is_syn());
         if seen.settled || !is_syn || seen.first.tuple == packet.tuple {
-            return Sighting::Waits;
+            return None;
         }
         seen.settled = true;
         // What came in is before NAT, what goes out after it. Where a capture does not tell, they are in order.
-        if (packet.way, seen.first.way) == (Some(Way::In), Some(Way::Out)) {
-            Sighting::Translated { before: *packet, after: seen.first }
-        } else {
-            Sighting::Translated { before: seen.first, after: *packet }
-        }
+        let (before, after) = match (packet.way, seen.first.way) {
+            (Some(Way::In), Some(Way::Out)) => (*packet, seen.first),
+            _ => (seen.first, *packet),
+        };
+        Some(Translated { before, after })
     }
 
     /// Says that all is told of a packet that was sighted. False if it was before.

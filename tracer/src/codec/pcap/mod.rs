@@ -10,6 +10,7 @@
 
 mod blocks;
 mod bytes;
+mod counts;
 mod ip;
 mod link;
 mod records;
@@ -19,6 +20,8 @@ mod tests;
 use std::fmt;
 
 use blocks::Sections;
+pub use counts::Counts;
+use counts::PassedOver;
 use link::Link;
 use records::Records;
 
@@ -96,54 +99,6 @@ pub enum Loss {
         /// How many, since the last word of it.
         packets: u64,
     },
-}
-
-/// What became of the packets of a capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// All of them.
-    pub packets: u64,
-    /// Those that were passed on.
-    pub taken: u64,
-    /// TCP segments that neither open nor accept nor close nor reset.
-    pub other_segments: u64,
-    /// Of another protocol than TCP, and ICMP that is no error about TCP.
-    pub not_tcp: u64,
-    /// Fragments behind the first, which have no TCP header.
-    pub fragments: u64,
-    /// Captured too short to tell.
-    pub too_short: u64,
-    /// With headers that contradict themselves.
-    pub malformed: u64,
-    /// Of a link type that is not read here, or of an interface that was not described.
-    pub unknown_link: u64,
-    /// Without a time (simple packet blocks of pcapng), or with one that no clock has.
-    pub without_time: u64,
-    /// Places where bytes made no sense.
-    pub damaged_places: u64,
-    /// The bytes that were passed over there.
-    pub damaged_bytes: u64,
-    /// Packets that the maker of the capture could not keep up with, by its own word.
-    pub dropped: u64,
-    /// Whether the file ends within a packet.
-    pub cut_short: bool,
-}
-
-impl Counts {
-    /// The reasons for which packets were not passed on, and how many, without those of none.
-    pub fn passed_over(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("TCP segments of open connections", self.other_segments),
-            ("not TCP", self.not_tcp),
-            ("fragments", self.fragments),
-            ("captured too short", self.too_short),
-            ("malformed headers", self.malformed),
-            ("unknown link type", self.unknown_link),
-            ("without a time", self.without_time),
-        ]
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-    }
 }
 
 /// Whether a file that begins with these bytes is a capture of either format.
@@ -284,14 +239,14 @@ impl Decoder {
                             self.counts.taken += 1;
                             return Ok(Step::Packet(packet));
                         }
-                        Err(reason) => self.pass_over(reason),
+                        Err(reason) => self.counts.pass_over(reason),
                     }
                 }
                 Found::Skip(used) => self.used += used,
                 Found::Stray(reason, used) => {
                     self.used += used;
                     self.counts.packets += 1;
-                    self.pass_over(reason);
+                    self.counts.pass_over(reason);
                 }
                 Found::Dropped(packets, used) => {
                     self.used += used;
@@ -343,20 +298,6 @@ impl Decoder {
         Ok(true)
     }
 
-    fn pass_over(&mut self, reason: PassedOver) {
-        let counts = &mut self.counts;
-        let counter = match reason {
-            PassedOver::OtherSegment => &mut counts.other_segments,
-            PassedOver::NotTcp => &mut counts.not_tcp,
-            PassedOver::Fragment => &mut counts.fragments,
-            PassedOver::TooShort => &mut counts.too_short,
-            PassedOver::Malformed => &mut counts.malformed,
-            PassedOver::UnknownLink => &mut counts.unknown_link,
-            PassedOver::NoTime => &mut counts.without_time,
-        };
-        *counter += 1;
-    }
-
     fn skip_byte(&mut self) {
         self.used += 1;
         self.lost_bytes += 1;
@@ -388,16 +329,4 @@ impl Decoder {
             _ => Ok(Step::End),
         }
     }
-}
-
-/// Why a packet is not passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PassedOver {
-    OtherSegment,
-    NotTcp,
-    Fragment,
-    TooShort,
-    Malformed,
-    UnknownLink,
-    NoTime,
 }
