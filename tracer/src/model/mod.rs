@@ -4,6 +4,7 @@
 mod cluster;
 mod event;
 mod header;
+mod intervention;
 mod packet;
 mod request;
 mod time;
@@ -12,6 +13,7 @@ mod tuple;
 pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};
+pub use intervention::{FlushedEntry, Intervention};
 pub use packet::{
     CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment,
     SockState, TcpFlags, TcpStateEvent,
