@@ -11,6 +11,8 @@
 //! 10s   blackhole 40002 isn 1 left 120s to a  a request with three SYNs and no answer, over after 3 s
 //! 10s   syn 40002 isn 1 left 120s to a        a single packet; also `unconfirmed`, `left ?`, `replied STATE`
 //! 10s   request 7 40002 connect-timeout 3s    a request that starts then and takes that long
+//! 20s   flush 40000+ 40002-                   stale entries, deleted or left, with 100 s to live
+//! 20s   timeout 120s 10s                      the SYN_SENT timer is changed on purpose
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +22,10 @@ use std::time::Duration;
 use super::{Correlator, SYN_SENT, Timeline};
 use crate::model::{
     ClockAnchor, ClusterEvent, CtInfo, CtState, CtStatus, DropReason, EndpointChange, EntryLife,
-    Event, EventKind, Hook, HookStatus, IfIndex, Lookup, LossSource, MonoNs, Netns, NetnsId,
-    NetnsRole, Origin, Outcome, PacketEvent, PodChange, RequestEnded, RequestId, RequestStarted,
-    Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl, TcpFlags, TcpStateEvent,
-    TraceHeader, Tuple, WallNs,
+    Event, EventKind, FlushedEntry, Hook, HookStatus, IfIndex, Intervention, Lookup, LossSource,
+    MonoNs, Netns, NetnsId, NetnsRole, Origin, Outcome, PacketEvent, PodChange, RequestEnded,
+    RequestId, RequestStarted, Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl,
+    TcpFlags, TcpStateEvent, TraceHeader, Tuple, WallNs,
 };
 
 /// The client's node, the other node, the client's pod, and a pod, as namespaces.
@@ -207,6 +209,26 @@ impl Scene {
                     value: (*value).to_owned(),
                 },
             ),
+            ["flush", ports @ ..] => {
+                let entries = ports.iter().map(|port| {
+                    let treated = port.ends_with('+');
+                    let source = self.source(port.trim_end_matches(['+', '-']));
+                    FlushedEntry {
+                        orig: Tuple::new(source, self.service),
+                        backend: self.service,
+                        left: Duration::from_secs(100),
+                        treated,
+                    }
+                });
+                let entries = entries.collect();
+                let what = Intervention::Flush { netns: CLIENT_NODE, entries };
+                self.push(at, EventKind::Intervention(what));
+            }
+            ["timeout", before, after] => {
+                let (before, after) = (duration(before), duration(after));
+                let what = Intervention::Timeout { netns: CLIENT_NODE, before, after };
+                self.push(at, EventKind::Intervention(what));
+            }
             ["load", "until", until, "to", pod] => {
                 let end = BEGAN + duration(until);
                 let mut time = at;
