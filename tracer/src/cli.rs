@@ -22,7 +22,7 @@ enum Command {
     /// What this machine, kernel and account allow, and what each missing thing costs
     Doctor(commands::doctor::Options),
     /// The built-in cluster: a rollout under load, traced, and the verdict
-    Lab(commands::lab::Options),
+    Lab(Box<commands::lab::Options>),
     /// The load generator
     Load(commands::load::Options),
     /// Trace this node, to a file, and say the verdict
@@ -51,7 +51,7 @@ pub fn run() -> ExitCode {
     start_log();
     let result = match cli.command {
         Command::Doctor(options) => commands::doctor::run(options),
-        Command::Lab(options) => commands::lab::run(options),
+        Command::Lab(options) => commands::lab::run(*options),
         Command::Load(options) => commands::load::run(options),
         Command::Record(options) => commands::record::run(options),
         Command::Replay(options) => commands::replay::run(options),

@@ -1,6 +1,7 @@
 //! `tracer lab`: the built-in cluster, the load generator and the tracer, together.
 
 mod cluster;
+mod intervene;
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -45,6 +46,9 @@ const QUICK_DURATION: Duration = Duration::from_secs(42);
 pub struct Options {
     #[command(flatten)]
     cluster: cluster::Options,
+
+    #[command(flatten)]
+    intervene: intervene::Options,
 
     /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
     #[arg(long, value_name = "DURATION", value_parser = units::positive)]
@@ -150,6 +154,7 @@ impl Options {
     }
 
     fn lab_settings(&self) -> anyhow::Result<LabSettings> {
+        self.intervene.check()?;
         Ok(LabSettings {
             seed: self.seed.unwrap_or_else(rand::random),
             program: std::env::current_exe().context("finding this program for the pods")?,
@@ -182,7 +187,7 @@ impl Options {
         let drain = tracing::drain(tracer, sender.clone(), over.clone())?;
         let client = self.start_client(lab, stop, &over, sender.clone())?;
         let rolled = thread::scope(|scope| {
-            let rollout = scope.spawn(|| roll_out(lab, &over, stop, sender));
+            let rollout = scope.spawn(|| self.roll_out(lab, &over, stop, sender));
             let see = |event: &Event| {
                 if let EventKind::RequestEnded(ended) = &event.kind {
                     counts.borrow_mut().count(ended);
@@ -205,6 +210,32 @@ impl Options {
             .transpose()?;
         let (timeline, recorded) = pipeline.finish();
         Ok(Run { header, judging, timeline, recorded, truth })
+    }
+
+    /// Starts the rollout in time, and sees it through unless the run is over before; and intervenes.
+    fn roll_out(
+        &self,
+        lab: &Lab,
+        over: &Stop,
+        stop: &Stop,
+        events: SyncSender<Event>,
+    ) -> Result<(), LabError> {
+        let sink = |event| drop(events.send(event));
+        let roll = || {
+            if self.intervene.before(lab, ROLLOUT_AFTER, &sink, over)? {
+                lab.rollout(&sink, over)?;
+                self.intervene.after(lab, self.cluster.quick, &sink, over)?;
+            }
+            Ok(())
+        };
+        match roll() {
+            // The client was done before the last old pod was.
+            Err(LabError::Stopped) | Ok(()) => Ok(()),
+            Err(error) => {
+                stop.request();
+                Err(error)
+            }
+        }
     }
 
     /// Starts the load inside the client's pod. When it has ended, everything else may.
@@ -233,28 +264,6 @@ impl Options {
 
 /// The client's thread. Either it could not enter its pod, or the client could not ask.
 type Client = JoinHandle<Result<Result<(), ClientError>, NetnsError>>;
-
-/// Starts the rollout in time, and sees it through unless the run is over before.
-fn roll_out(
-    lab: &Lab,
-    over: &Stop,
-    stop: &Stop,
-    events: SyncSender<Event>,
-) -> Result<(), LabError> {
-    if !over.wait(ROLLOUT_AFTER) {
-        return Ok(());
-    }
-    let rolled = lab.rollout(&|event| drop(events.send(event)), over);
-    match rolled {
-        // The client was done before the last old pod was.
-        Err(LabError::Stopped) => Ok(()),
-        Err(error) => {
-            stop.request();
-            Err(error)
-        }
-        Ok(()) => Ok(()),
-    }
-}
 
 /// Where the truth goes.
 struct TruthFile {

@@ -19,6 +19,7 @@ pub(crate) mod testing;
 mod tests;
 mod timeline;
 mod timers;
+mod trials;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -33,9 +34,12 @@ pub use tally::{Bin, Tally};
 pub use timeline::{Failure, Loss, Meeting, MeetingEnd, Requests, Rollout, Timeline};
 pub use timers::SYN_SENT;
 
+pub use trials::{Intervened, Trial};
+
 use lanes::Lanes;
 use requests::Ledger;
 use timers::Timers;
+use trials::Trials;
 
 use crate::model::{
     ClusterEvent, Event, EventKind, Lookup, MonoNs, NetnsId, NetnsRole, RolloutChange, Seq,
@@ -57,6 +61,7 @@ pub struct Correlator {
     pods: Pods,
     endpoints: Endpoints,
     ledger: Ledger,
+    trials: Trials,
     tally: Tally,
     renewal: Renewal,
     kept: Kept,
@@ -107,6 +112,7 @@ impl Correlator {
             pods: Pods::default(),
             endpoints: Endpoints::default(),
             ledger: Ledger::default(),
+            trials: Trials::default(),
             tally: Tally::new(header.began),
             renewal: Renewal::default(),
             kept: Kept::default(),
@@ -137,7 +143,11 @@ impl Correlator {
                 self.cluster(seen, change);
             }
             EventKind::RequestStarted(started) => self.request_started(seen, started),
-            EventKind::RequestEnded(ended) => self.request_ended(seen, ended),
+            EventKind::RequestEnded(ended) => {
+                self.trials.request_ended(seen, ended);
+                self.request_ended(seen, ended);
+            }
+            EventKind::Intervention(what) => self.trials.begin(seen, what),
             EventKind::SysctlSet { netns, name, value } => {
                 if name == SYN_SENT {
                     self.timers.set(*netns, event.time, value);
@@ -178,6 +188,7 @@ impl Correlator {
             losses: self.losses,
             renewal: self.renewal,
             closes: self.closes,
+            interventions: self.trials.finish(),
             counters,
         }
     }

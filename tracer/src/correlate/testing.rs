@@ -14,6 +14,8 @@
 //!                                             connection `nth 4`, after a question for its name `name 2s`,
 //!                                             or `name 3s unanswered`; `received 9` bytes of an answer
 //! 10s   connect 40002 isn 1 to a keep         a request that makes a connection which stays for more
+//! 20s   flush 40000+ 40002-                   stale entries, deleted or left, with 100 s to live
+//! 20s   timeout 120s 10s                      the SYN_SENT timer is changed on purpose
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,10 +25,10 @@ use std::time::Duration;
 use super::{Correlator, SYN_SENT, Timeline};
 use crate::model::{
     ClockAnchor, ClusterEvent, CtInfo, CtState, CtStatus, DropReason, EndpointChange, EntryLife,
-    Event, EventKind, Hook, HookStatus, IfIndex, Lookup, LossSource, MonoNs, NameError, Netns,
-    NetnsId, NetnsRole, Origin, Outcome, PacketEvent, PodChange, RequestEnded, RequestId,
-    RequestStarted, Resolution, Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl,
-    TcpFlags, TcpStateEvent, TraceHeader, Tuple, WallNs,
+    Event, EventKind, FlushedEntry, Hook, HookStatus, IfIndex, Intervention, Lookup, LossSource,
+    MonoNs, NameError, Netns, NetnsId, NetnsRole, Origin, Outcome, PacketEvent, PodChange,
+    RequestEnded, RequestId, RequestStarted, Resolution, Reuse, RolloutChange, Segment, Seq,
+    SockState, Symptom, Sysctl, TcpFlags, TcpStateEvent, TraceHeader, Tuple, WallNs,
 };
 
 /// The client's node, the other node, the client's pod, and a pod, as namespaces.
@@ -210,6 +212,26 @@ impl Scene {
                     value: (*value).to_owned(),
                 },
             ),
+            ["flush", ports @ ..] => {
+                let entries = ports.iter().map(|port| {
+                    let treated = port.ends_with('+');
+                    let source = self.source(port.trim_end_matches(['+', '-']));
+                    FlushedEntry {
+                        orig: Tuple::new(source, self.service),
+                        backend: self.service,
+                        left: Duration::from_secs(100),
+                        treated,
+                    }
+                });
+                let entries = entries.collect();
+                let what = Intervention::Flush { netns: CLIENT_NODE, entries };
+                self.push(at, EventKind::Intervention(what));
+            }
+            ["timeout", before, after] => {
+                let (before, after) = (duration(before), duration(after));
+                let what = Intervention::Timeout { netns: CLIENT_NODE, before, after };
+                self.push(at, EventKind::Intervention(what));
+            }
             ["load", "until", until, "to", pod] => {
                 let end = BEGAN + duration(until);
                 let mut time = at;

@@ -7,6 +7,7 @@ use super::endpoints::Endpoints;
 use super::entry::{Entry, Renewal};
 use super::pods::{Pods, Seen};
 use super::tally::Tally;
+use super::trials::Intervened;
 use crate::model::{Hook, LossSource, MonoNs, RequestEnded, Symptom};
 
 /// All that a verdict rests on. Successes are counts; failures, meetings and entries are kept one by one.
@@ -40,6 +41,8 @@ pub struct Timeline {
     pub renewal: Renewal,
     /// Connections closed first by the client, and by the server.
     pub closes: (u64, u64),
+    /// What was changed on purpose, and what came of it.
+    pub interventions: Vec<Intervened>,
     /// What was done with the events.
     pub counters: BTreeMap<&'static str, u64>,
 }

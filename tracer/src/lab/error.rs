@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crate::sys::conntrack::ConntrackError;
 use crate::sys::netns::NetnsError;
 use crate::sys::owner::OwnerError;
 use crate::sys::process::ProcessError;
@@ -30,6 +31,9 @@ pub enum LabError {
     /// A sysctl of the lab's namespaces could not be read or set.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
+    /// The conntrack table could not be read or changed.
+    #[error(transparent)]
+    Conntrack(#[from] ConntrackError),
     /// The SYN_SENT timer is not a number of seconds.
     #[error("nf_conntrack_tcp_timeout_syn_sent is `{value}`, not a number of seconds")]
     Timer {

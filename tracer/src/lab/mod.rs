@@ -6,6 +6,7 @@
 
 mod deployment;
 mod error;
+mod intervention;
 mod lag;
 mod listening;
 mod network;

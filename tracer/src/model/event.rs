@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterEvent, Hook, MonoNs, NetnsId, PacketEvent, RequestEnded, RequestStarted, TcpStateEvent,
+    ClusterEvent, Hook, Intervention, MonoNs, NetnsId, PacketEvent, RequestEnded, RequestStarted,
+    TcpStateEvent,
 };
 
 /// An event's place in the trace, counted from 0. Given by `stream` after ordering; never reused.
@@ -70,6 +71,8 @@ pub enum EventKind {
         /// The earliest time at which the loss can have happened.
         since: MonoNs,
     },
+    /// Something was changed on purpose.
+    Intervention(Intervention),
 }
 
 /// Where events can be lost.

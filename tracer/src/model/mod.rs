@@ -5,6 +5,7 @@ mod capture;
 mod cluster;
 mod event;
 mod header;
+mod intervention;
 mod packet;
 mod request;
 mod time;
@@ -14,6 +15,7 @@ pub use capture::{Captured, Way};
 pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};
+pub use intervention::{FlushedEntry, Intervention};
 pub use packet::{
     CtInfo, CtState, CtStatus, DropReason, EntryLife, Hook, Lookup, PacketEvent, Segment,
     SockState, TcpFlags, TcpStateEvent,

@@ -1,6 +1,7 @@
 //! The base of the edges: clocks, namespaces, processes, sysctls, and the guards that put things back.
 
 pub mod clock;
+pub mod conntrack;
 mod gate;
 pub mod netns;
 pub mod owner;

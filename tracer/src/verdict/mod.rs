@@ -6,6 +6,7 @@ pub mod contrast;
 pub mod expected;
 mod exposure;
 pub mod gone;
+mod intervention;
 mod judge;
 mod kept;
 mod late;
@@ -101,7 +102,11 @@ pub fn assess(header: &TraceHeader, timeline: &Timeline, settings: &Settings) ->
         stale: &stale,
         contrast: &contrast,
     };
-    let hypothesis = case.reused_source_port();
+    let mut hypothesis = case.reused_source_port();
+    if let Some((proven, reason)) = intervention::proof(timeline) {
+        hypothesis.proven = proven;
+        hypothesis.reasons.push(reason);
+    }
     let rivals = vec![case.rival(HypothesisName::StaleRules), case.rival(HypothesisName::Dns)];
     let model = expected::known(header, timeline, &rollouts, &stale)
         .map(|known| expected::expected(&known, &exposed));

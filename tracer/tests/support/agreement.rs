@@ -74,6 +74,7 @@ fn kind(judged: &Judged) -> &'static str {
         Judged::Ok => "ok",
         Judged::MetStale { .. } => "met a stale entry",
         Judged::Slowed { .. } => "slowed by a stale entry",
+        Judged::Freed { .. } => "freed by a deletion",
         Judged::FreshToDeadAddress { .. } => "fresh to a dead address",
         Judged::RefusedByPod { .. } => "refused by a pod",
         Judged::CutByDyingPod { .. } => "cut by a dying pod",
@@ -128,6 +129,10 @@ fn agree(
             (None, Some(row)) => Err(format!("the report says that it met {}", row["backend"])),
             (None, None) => Err("the report does not say that it met an entry".to_owned()),
             (Some(row), _) => Err(format!("the report says {}", row["cause"])),
+        },
+        Judged::Freed { .. } => match failed {
+            None => Ok(()),
+            Some(row) => Err(format!("the report says {}", row["cause"])),
         },
         Judged::FreshToDeadAddress { backend } => {
             has_failed(&["stale-rules"], Some(backend.to_string())).map(drop)

@@ -130,10 +130,8 @@ fn our_own_logs_come_back_as_they_were() {
             source: source.map(|source| source.parse().unwrap()),
             target,
             reuse: if id == 1 { Reuse::KeepAlive { nth: 3 } } else { Reuse::Fresh },
-            resolution: (id == 2).then_some(Resolution {
-                took: Duration::from_millis(7),
-                failed: None,
-            }),
+            resolution: (id == 2)
+                .then_some(Resolution { took: Duration::from_millis(7), failed: None }),
             received: 100 * id,
             outcome,
             connect: connect.map(Duration::from_micros),

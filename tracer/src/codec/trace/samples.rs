@@ -75,6 +75,19 @@ fn kind() -> impl Strategy<Value = EventKind> {
             count,
             since
         }),
+        intervention().prop_map(EventKind::Intervention),
+    ]
+}
+
+fn intervention() -> impl Strategy<Value = Intervention> {
+    let entry = (tuple(), address(), duration(), any::<bool>())
+        .prop_map(|(orig, backend, left, treated)| FlushedEntry { orig, backend, left, treated });
+    let netns = || any::<u32>().prop_map(NetnsId);
+    prop_oneof![
+        (netns(), proptest::collection::vec(entry, 0..4))
+            .prop_map(|(netns, entries)| Intervention::Flush { netns, entries }),
+        (netns(), duration(), duration())
+            .prop_map(|(netns, before, after)| Intervention::Timeout { netns, before, after }),
     ]
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entries::{self, Stale};
 use super::table::State;
-use super::{PodLife, Truth};
+use super::{Deleted, PodLife, Truth};
 use crate::model::{MonoNs, RequestEnded, Reuse, Symptom};
 
 /// The kernel's clock of timers is this coarse at worst (HZ = 100).
@@ -107,6 +107,11 @@ pub enum Judged {
         backend: SocketAddr,
         /// When the entry was made.
         made: Span,
+    },
+    /// The entry that it had made or met was deleted in its middle, so that a later SYN got through.
+    Freed {
+        /// Where the entry pointed.
+        backend: SocketAddr,
     },
     /// Its SYN made an entry to an address that was dead already: the rules still named it.
     FreshToDeadAddress {
@@ -209,6 +214,11 @@ impl Judge<'_> {
         if connected < RETRANSMITTED {
             // A dead address answers nobody, so the first SYN did not meet an entry to one.
             return Judged::Ok;
+        }
+        let freed =
+            |deleted: &&Deleted| deleted.port == port && deleted.when.and(attempt).is_some();
+        if let Some(deleted) = self.truth.deleted.iter().find(freed) {
+            return Judged::Freed { backend: deleted.backend };
         }
         let midway =
             |entry: &&Stale| entry.made.to < row.start && entry.expires.and(attempt).is_some();
@@ -438,6 +448,7 @@ mod tests {
             rollout_finished: None,
             pods: vec![dead, life(B)],
             rules: vec![rules(1.0, &[]), rules(3.5, &[A, B]), rules(10.5, &[B])],
+            deleted: Vec::new(),
             looks: Vec::new(),
         }
     }
@@ -518,6 +529,18 @@ mod tests {
         // Without such an entry nobody knows why it was slow.
         let rows = [timeout(10.298), request(33.0, 1.1, ClientEnd::Answered)];
         assert!(judged(&truth, &rows)[1].starts_with("undetermined: connected only after 1.050 s"));
+    }
+
+    #[test]
+    fn an_entry_that_is_deleted_midway_frees_the_request() {
+        let when = Span { from: at(16.5), to: at(16.51) };
+        let deleted = vec![Deleted { port: 40000, backend: address(A), when }];
+        let truth = Truth { deleted, ..truth() };
+        let rows =
+            [request(16.0, 1.1, ClientEnd::Answered), request(18.0, 1.1, ClientEnd::Answered)];
+        let judged = judged(&truth, &rows);
+        assert_eq!(judged[0], "Freed { backend: 10.100.1.20:8080 }");
+        assert!(judged[1].starts_with("undetermined"), "{}", judged[1]);
     }
 
     #[test]

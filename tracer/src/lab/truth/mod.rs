@@ -44,8 +44,21 @@ pub struct Truth {
     pub pods: Vec<PodLife>,
     /// Every change of a node's rules.
     pub rules: Vec<RulesChange>,
+    /// Every entry of the client's that the lab deleted on purpose.
+    pub deleted: Vec<Deleted>,
     /// Every look at the client node's conntrack table.
     pub looks: Vec<Look>,
+}
+
+/// An entry that the lab deleted on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deleted {
+    /// The client's port.
+    pub port: u16,
+    /// Where it pointed.
+    pub backend: SocketAddr,
+    /// When.
+    pub when: Span,
 }
 
 /// A pod's life.
@@ -117,6 +130,7 @@ impl Recorder {
             rollout_finished: None,
             pods: Vec::new(),
             rules: Vec::new(),
+            deleted: Vec::new(),
             looks: Vec::new(),
         }))
     }
@@ -179,8 +193,14 @@ impl Recorder {
         }
     }
 
-    fn timeout(&self, syn_sent: Duration) {
+    /// The timer that entries made from now on get. The truth knows one at a time: it must be changed while
+    /// no entry without an answer is there.
+    pub(crate) fn timeout(&self, syn_sent: Duration) {
         lock(&self.0).syn_sent_timeout = syn_sent;
+    }
+
+    pub(crate) fn deleted(&self, port: u16, backend: SocketAddr, when: Span) {
+        lock(&self.0).deleted.push(Deleted { port, backend, when });
     }
 
     fn look(&self, look: Look) {

@@ -37,7 +37,9 @@ fn a_pod_that_went_away_closed_the_connection_under_the_request() {
             EventKind::RequestStarted(_) => "started".to_owned(),
             EventKind::RequestEnded(_) => "ended".to_owned(),
             EventKind::TcpState(state) => format!("{:?}", state.new),
-            EventKind::Cluster { change: ClusterEvent::Pod { change, .. }, .. } => format!("{change:?}"),
+            EventKind::Cluster { change: ClusterEvent::Pod { change, .. }, .. } => {
+                format!("{change:?}")
+            }
             EventKind::Packet(_) => "packet".to_owned(),
             other => panic!("{other:?}"),
         })
