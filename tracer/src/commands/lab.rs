@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -26,6 +26,7 @@ use crate::kernel::KernelError;
 use crate::kernel::capability::Capabilities;
 use crate::lab::truth::{ClientRow, Truth};
 use crate::lab::{APP, Lab, LabError, LabSettings};
+use crate::loadgen::Mode;
 use crate::loadgen::client::{self, ClientError, ClientSettings};
 use crate::model::{Event, EventKind, Origin, RequestEnded, TraceHeader};
 use crate::pipeline::Pipeline;
@@ -53,6 +54,10 @@ pub struct Options {
     /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
     #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
+
+    /// Whose connection a request of the client uses
+    #[arg(long, value_enum, default_value_t)]
+    client: Client,
 
     /// The client's workers: connections at a time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -132,6 +137,25 @@ fn check_account() -> anyhow::Result<()> {
     if missing.is_empty() { Ok(()) } else { Err(KernelError::Capability { missing }.into()) }
 }
 
+/// Whose connection a request uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Client {
+    /// Its own
+    #[default]
+    Fresh,
+    /// One for each worker, until either side closes it
+    KeepAlive,
+}
+
+impl Client {
+    fn mode(self) -> Mode {
+        match self {
+            Client::Fresh => Mode::Fresh,
+            Client::KeepAlive => Mode::KeepAlive,
+        }
+    }
+}
+
 /// What a run of the experiment leaves.
 struct Run {
     header: TraceHeader,
@@ -156,6 +180,7 @@ impl Options {
     fn lab_settings(&self) -> anyhow::Result<LabSettings> {
         self.intervene.check()?;
         Ok(LabSettings {
+            keep_alive: self.client == Client::KeepAlive,
             seed: self.seed.unwrap_or_else(rand::random),
             program: std::env::current_exe().context("finding this program for the pods")?,
             ..self.cluster.settings(self.timeout)?
@@ -245,8 +270,9 @@ impl Options {
         stop: &Stop,
         over: &Stop,
         events: SyncSender<Event>,
-    ) -> Result<Client, NetnsError> {
+    ) -> Result<ClientThread, NetnsError> {
         let settings = ClientSettings {
+            mode: self.client.mode(),
             workers: self.workers,
             timeout: self.timeout,
             duration: Some(self.duration()),
@@ -263,7 +289,7 @@ impl Options {
 }
 
 /// The client's thread. Either it could not enter its pod, or the client could not ask.
-type Client = JoinHandle<Result<Result<(), ClientError>, NetnsError>>;
+type ClientThread = JoinHandle<Result<Result<(), ClientError>, NetnsError>>;
 
 /// Where the truth goes.
 struct TruthFile {

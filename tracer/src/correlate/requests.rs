@@ -191,7 +191,8 @@ impl Correlator {
         }
     }
 
-    /// The attempt of a request: the last of its tuple whose first packet lies within it; on a connection
+    /// The attempt of a request: of those of its tuple whose first packet lies within it, the one that began
+    /// nearest to it, since the port can be taken again as soon as the request has ended; on a connection
     /// that was there before, the last that was made before it. A connection that may carry more requests
     /// stays, with what its first request told of it.
     fn attempt_for(
@@ -212,7 +213,13 @@ impl Correlator {
             let first = attempt.first.time;
             attempt.request.is_none() && opened - SKEW <= first && first <= end + SKEW
         };
-        let index = lane.attempts.iter().rposition(within)?;
+        let away = |attempt: &Attempt| attempt.first.time.0.abs_diff(opened.0);
+        let (index, _) = lane
+            .attempts
+            .iter()
+            .enumerate()
+            .filter(|(_, attempt)| within(attempt))
+            .min_by_key(|(_, attempt)| away(attempt))?;
         if ended.reuse == Reuse::Fresh {
             return Some(lane.take(index));
         }
