@@ -73,14 +73,10 @@ impl Correlator {
 
     /// Forgets what can no longer matter.
     pub(super) fn sweep(&mut self) {
-        let due = self.lanes.due(self.now);
-        if due.is_empty() {
-            return;
-        }
-        let keep = self.timers.longest() + QUIET;
-        for client in due {
+        let now = self.now;
+        while let Some(client) = self.lanes.due(now) {
+            let keep = self.timers.longest() + QUIET;
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
-            let now = self.now;
             self.settle_client(client, |lane, attempt| {
                 now.since(attempt.last_seen().max(lane.touched)) > quiet
             });
