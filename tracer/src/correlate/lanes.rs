@@ -1,7 +1,6 @@
 //! What is open, by the client's end: attempts that may still get packets, entries that may still be met.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,8 +21,26 @@ const SPENT: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     clients: HashMap<End, Client, FixedState>,
-    /// When to look at which client's end; only what its `look` says too counts.
-    due: BinaryHeap<Reverse<(MonoNs, SocketAddr)>>,
+    /// In which second to look at which client's ends; only what an end's `look` says too counts.
+    due: BTreeMap<Second, Vec<SocketAddr>>,
+}
+
+/// A second of the clock: looking is not more exact than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Second(u64);
+
+impl Second {
+    const NEVER: Second = Second(u64::MAX);
+
+    /// The one that has come at `time`.
+    fn at(time: MonoNs) -> Second {
+        Second(time.0 / 1_000_000_000)
+    }
+
+    /// The first that begins at `time` or after it.
+    fn from(time: MonoNs) -> Second {
+        Second(time.0.div_ceil(1_000_000_000))
+    }
 }
 
 /// A client's end as a key: hashed as one number instead of field by field.
@@ -49,7 +66,7 @@ impl Hash for End {
 struct Client {
     lanes: Vec<Lane>,
     /// When it is looked at next.
-    look: MonoNs,
+    look: Second,
 }
 
 /// One original tuple: a client's end and a Service.
@@ -84,6 +101,22 @@ impl Lane {
         self.attempts.iter_mut().rev().find(|attempt| attempt.isn == isn)
     }
 
+    /// Adds an attempt, nearly always the only one: `Vec`'s own first step is room for four.
+    pub(super) fn push_attempt(&mut self, attempt: Attempt) -> &mut Attempt {
+        if self.attempts.is_empty() {
+            self.attempts.reserve_exact(1);
+        }
+        self.attempts.push_mut(attempt)
+    }
+
+    /// Adds an entry, nearly always the only one.
+    pub(super) fn push_entry(&mut self, entry: Entry) {
+        if self.entries.is_empty() {
+            self.entries.reserve_exact(1);
+        }
+        self.entries.push(entry);
+    }
+
     pub(super) fn is_spent(&self, isn: Isn) -> bool {
         self.spent.isns.contains(&Some(isn))
     }
@@ -91,6 +124,10 @@ impl Lane {
     /// Takes a settled attempt out.
     pub(super) fn take(&mut self, index: usize) -> Attempt {
         let attempt = self.attempts.remove(index);
+        if self.attempts.is_empty() {
+            // Lanes wait much longer than their attempts: what waits should be small.
+            self.attempts = Vec::new();
+        }
         self.spent.isns[self.spent.next] = Some(attempt.isn);
         self.spent.next = (self.spent.next + 1) % SPENT;
         attempt
@@ -122,14 +159,14 @@ impl Lanes {
     }
 
     pub(super) fn lane_or_new(&mut self, orig: Tuple, now: MonoNs) -> &mut Lane {
-        let soon = now + SWEEP;
+        let soon = Second::from(now + SWEEP);
         let client = self
             .clients
             .entry(End(orig.src))
-            .or_insert_with(|| Client { lanes: Vec::new(), look: MonoNs(u64::MAX) });
+            .or_insert_with(|| Client { lanes: Vec::with_capacity(1), look: Second::NEVER });
         if client.look > soon {
             client.look = soon;
-            self.due.push(Reverse((soon, orig.src)));
+            self.due.entry(soon).or_default().push(orig.src);
         }
         let lanes = &mut client.lanes;
         let index = lanes.iter().position(|lane| lane.orig == orig).unwrap_or_else(|| {
@@ -147,12 +184,19 @@ impl Lanes {
 
     /// The next client end that is due to be looked at.
     pub(super) fn due(&mut self, now: MonoNs) -> Option<SocketAddr> {
-        while let Some(&Reverse((due, client))) = self.due.peek()
-            && due <= now
+        while let Some(mut first) = self.due.first_entry()
+            && *first.key() <= Second::at(now)
         {
-            self.due.pop();
-            if self.clients.get(&End(client)).is_some_and(|it| it.look == due) {
-                return Some(client);
+            match first.get_mut().pop() {
+                Some(client) => {
+                    let look = self.clients.get(&End(client)).map(|client| client.look);
+                    if look == Some(*first.key()) {
+                        return Some(client);
+                    }
+                }
+                None => {
+                    first.remove();
+                }
             }
         }
         None
@@ -168,8 +212,8 @@ impl Lanes {
         });
         match known.lanes.iter().map(|lane| lane.over(keep)).min() {
             Some(over) => {
-                known.look = over.max(now + SWEEP);
-                self.due.push(Reverse((known.look, client)));
+                known.look = Second::from(over.max(now + SWEEP));
+                self.due.entry(known.look).or_default().push(client);
             }
             None => {
                 self.clients.remove(&End(client));
