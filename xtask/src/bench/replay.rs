@@ -200,6 +200,7 @@ mod tests {
             reading alone  million events/s of CPU time     6.25 (5.00 to 6.67)
             reading alone  peak memory, MB                 10.00 (10.00 to 10.00)
             tracer replay  times reading alone, CPU time     2.00 (2.00 to 2.00)
-        "#]].assert_eq(&table(&contenders, 10_000_000));
+        "#]]
+        .assert_eq(&table(&contenders, 10_000_000));
     }
 }
