@@ -1,6 +1,7 @@
-//! Set-up, build, lab and test of tracer: one subcommand, one module with its own `Options` and `run`.
+//! Set-up, build, lab, test and benchmarks of tracer: one subcommand, one module with its own `Options` and `run`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod build;
 mod lab;
 mod process;
@@ -33,6 +34,8 @@ enum Verb {
     Lab(lab::Options),
     /// Set up, then run every test that this machine allows
     Test(test::Options),
+    /// Measure speed and memory
+    Bench(bench::Options),
     /// Check the rules of docs/ARCHITECTURE.md that a search can check
     Tidy(tidy::Options),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Build(options) => build::run(&workspace, &options),
         Verb::Lab(options) => lab::run(&workspace, &options),
         Verb::Test(options) => test::run(&workspace, &options),
+        Verb::Bench(options) => bench::run(&workspace, &options),
         Verb::Tidy(options) => tidy::run(&workspace, &options),
     });
     result.unwrap_or_else(|error| {

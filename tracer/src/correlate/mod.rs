@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
+
 pub use attempt::{Answer, Attempt, Close, ClosedBy, Dropped, Icmp, Reset};
 pub use endpoints::Endpoints;
 pub use entry::{Entry, Found, Maker, Older, OlderBy, Renewal, Unsure};
@@ -86,8 +88,8 @@ struct Kept {
 /// Where the client-side entries are.
 #[derive(Debug)]
 struct Places {
-    services: HashSet<SocketAddr>,
-    client_nodes: HashSet<NetnsId>,
+    services: HashSet<SocketAddr, FixedState>,
+    client_nodes: HashSet<NetnsId, FixedState>,
 }
 
 impl Correlator {

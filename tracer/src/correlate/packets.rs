@@ -79,7 +79,7 @@ impl Correlator {
                 attempt.has_syn = false;
                 attempt.syns = 0;
                 attempt.answer = Some(answer);
-                lane.attempts.push(attempt);
+                lane.push_attempt(attempt);
                 self.count("attempts known by their answer only");
             }
         }
@@ -207,7 +207,7 @@ impl Correlator {
         };
         let mut attempt = Attempt::new(orig, isn, now, found);
         attempt.dropped(dropped);
-        lane.attempts.push(attempt);
+        lane.push_attempt(attempt);
     }
 
     /// The open attempt of a client's end with this ISN.

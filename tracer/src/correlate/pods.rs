@@ -82,6 +82,7 @@ impl PodLife {
 #[derive(Clone, Debug, Default)]
 pub struct Pods {
     lives: Vec<PodLife>,
+    /// The lives at an address, by their beginnings.
     by_address: HashMap<IpAddr, Vec<usize>, FixedState>,
     by_name: HashMap<String, usize, FixedState>,
 }
@@ -160,7 +161,10 @@ impl Pods {
             if is_known || matches!(change, PodChange::Added) {
                 life.added = Some(now);
             }
-            self.by_address.entry(address).or_default().push(index);
+            let began = life.began();
+            let known = self.by_address.entry(address).or_default();
+            let at = known.partition_point(|&index| self.lives[index].began() <= began);
+            known.insert(at, index);
         }
         let life = &mut self.lives[index];
         match change {
@@ -195,12 +199,9 @@ impl Pods {
 
     fn owner_index(&self, address: IpAddr, time: MonoNs) -> Option<usize> {
         let known = self.by_address.get(&address)?;
-        known
-            .iter()
-            .copied()
-            .filter(|&index| self.lives[index].began() <= time)
-            .max_by_key(|&index| (self.lives[index].began(), index))
-            .or(known.first().copied())
+        // From the latest on: an address can have had many lives, and the question is nearly always of now.
+        let latest = known.iter().rev().find(|&&index| self.lives[index].began() <= time);
+        latest.or(known.first()).copied()
     }
 }
 

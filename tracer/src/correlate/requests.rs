@@ -78,14 +78,10 @@ impl Correlator {
 
     /// Forgets what can no longer matter.
     pub(super) fn sweep(&mut self) {
-        let due = self.lanes.due(self.now);
-        if due.is_empty() {
-            return;
-        }
-        let keep = self.timers.longest() + QUIET;
-        for client in due {
+        let now = self.now;
+        while let Some(client) = self.lanes.due(now) {
+            let keep = self.timers.longest() + QUIET;
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
-            let now = self.now;
             self.settle_client(client, |lane, attempt| {
                 let over = attempt.close.is_some() || attempt.reset.is_some();
                 let quiet = if attempt.kept.is_some() && !over { IDLE } else { quiet };

@@ -39,8 +39,8 @@ impl Correlator {
         let (attempt, found) = match known.map(|index| &mut lane.attempts[index]) {
             None => {
                 let found = sight.found(before);
-                lane.attempts.push(Attempt::new(lookup.orig, isn, now, found.clone()));
-                (lane.attempts.last_mut().expect("one was pushed"), found)
+                let attempt = Attempt::new(lookup.orig, isn, now, found.clone());
+                (lane.push_attempt(attempt), found)
             }
             Some(attempt) if !attempt.has_syn => {
                 // Its answer came first in the trace: out of order, or this SYN is not its first.
@@ -158,7 +158,7 @@ impl Correlator {
                 before.ended = before.ended.or(Some(now));
                 self.archive(before);
             }
-            None => lane.entries.push(entry),
+            None => lane.push_entry(entry),
         }
     }
 

@@ -94,14 +94,26 @@ impl Recording {
     }
 }
 
-/// Correlates a recorded trace: the same events in the same order as the live run saw them.
+/// How many events are correlated between two words of progress.
+const PROGRESS_EVERY: u64 = 1 << 16;
+
+/// Correlates a recorded trace: the same events in the same order as the live run saw them. `progress` is
+/// shown the reader now and then.
 ///
 /// # Errors
 /// If the file can't be read any further. Damage inside it is no error but an event.
-pub fn replay(reader: &mut TraceReader) -> Result<Timeline, FileError> {
+pub fn replay(
+    reader: &mut TraceReader,
+    progress: &mut dyn FnMut(&TraceReader),
+) -> Result<Timeline, FileError> {
     let mut correlator = Correlator::new(reader.header());
-    for (seq, event) in reader.enumerate() {
-        correlator.apply(Seq(seq as u64), &event?);
+    let mut seq = Seq(0);
+    while let Some(event) = reader.next() {
+        correlator.apply(seq, &event?);
+        seq = Seq(seq.0 + 1);
+        if seq.0.is_multiple_of(PROGRESS_EVERY) {
+            progress(reader);
+        }
     }
     Ok(correlator.finish())
 }
