@@ -6,12 +6,13 @@ use std::sync::LazyLock;
 use expect_test::expect;
 use proptest::prelude::*;
 
-use super::{conntrack, requests, trace, watch};
+use super::{conntrack, pcap, requests, trace, watch};
 
 /// The kinds that claim a file that begins with these bytes.
 fn claims(start: &[u8]) -> Vec<&'static str> {
     let kinds = [
         ("trace", trace::is_trace(start)),
+        ("capture", pcap::is_capture(start)),
         ("conntrack", conntrack::looks_like(start)),
         ("watch", watch::looks_like(start)),
         ("requests", requests::looks_like(start)),
@@ -50,17 +51,25 @@ fn each_file_is_of_one_kind_or_none() {
     for (name, start) in fixtures() {
         let claims = claims(&start);
         assert!(claims.len() <= 1, "{name} is claimed by {claims:?}");
-        let ours = ["conntrack-", "requests", "watch-", "version-", "deploy", "sysctl", "README"];
-        if ours.iter().any(|ours| name.starts_with(ours)) {
-            told += &format!("{name}: {}\n", claims.first().unwrap_or(&"nothing"));
-        }
+        told += &format!("{name}: {}\n", claims.first().unwrap_or(&"nothing"));
     }
     expect![[r#"
         README.md: nothing
+        README.md: nothing
+        any-sll-pcap.tshark.txt: nothing
+        any-sll.pcap: capture
+        any-sll2-pcap.tshark.txt: nothing
+        any-sll2.pcap: capture
         conntrack-events.log.zst: conntrack
         conntrack-list-30s-after-rollout.txt: conntrack
         deploy.yaml: nothing
+        ethernet-nano-short.pcap: capture
+        ethernet-pcap.tshark.txt: nothing
+        ethernet.pcap: capture
+        merged-pcapng.tshark.txt: nothing
+        merged.pcapng: capture
         requests.csv.zst: requests
+        syn-rst.pcap.zst: capture
         sysctl.txt: nothing
         version-1.trace: trace
         watch-deployments.json.zst: watch
