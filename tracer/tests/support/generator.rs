@@ -217,7 +217,7 @@ impl World {
     fn add_pod(&mut self, at: MonoNs, ready_after: Duration) {
         let number = self.pods_made;
         self.pods_made += 1;
-        let is_near = number % 3 == 0;
+        let is_near = number.is_multiple_of(3);
         let last = 20 + (number % 200) as u8;
         let ready = at + ready_after + Duration::from_micros(100);
         let pod = Pod {
@@ -310,7 +310,7 @@ impl World {
             self.ordering.push(event);
         }
         // Once in a while, so that the map holds what lives and nothing else.
-        if self.truth.requests % 4096 == 0 {
+        if self.truth.requests.is_multiple_of(4096) {
             self.stale.retain(|_, entry| entry.expires > start);
         }
     }
