@@ -275,7 +275,7 @@ fn what_is_nothing_known_is_refused_in_one_line() {
     fs::write(nothing.path().join("notes.md"), "no recording").unwrap();
     refused(nothing.path(), "has no file of a kind that can be replayed");
     let mut capture = bytes(CAPTURE);
-    capture[20] = 105;
+    capture[20..22].copy_from_slice(&105_u16.to_le_bytes());
     refused(
         &file("wifi.pcap", &capture),
         "is a capture of link type 105 (IEEE 802.11); capture on Ethernet, or on `any` (Linux cooked), or raw IP",

@@ -112,3 +112,81 @@ fn fits(attempt: &Attempt, outcome: Outcome, end: MonoNs) -> bool {
         Outcome::Failed { .. } | Outcome::Answered { .. } => accepted,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::Timeline;
+    use crate::correlate::testing::{scene, timeline};
+    use crate::model::EventKind;
+
+    /// The timeline of a scene whose request log knows no source port of a request that failed.
+    fn without_ports(text: &str) -> Timeline {
+        let mut scene = scene(text);
+        scene.header.origin = Origin::Replay { command: "tracer replay".to_owned() };
+        for event in &mut scene.events {
+            if let EventKind::RequestEnded(ended) = &mut event.kind
+                && ended.outcome.symptom().is_some()
+            {
+                ended.source = None;
+            }
+        }
+        timeline(&scene)
+    }
+
+    fn ports(timeline: &Timeline) -> Vec<Option<u16>> {
+        let attempts = timeline.failures.iter().map(|failure| failure.attempt.as_ref());
+        attempts.map(|attempt| Some(attempt?.orig.src.port())).collect()
+    }
+
+    #[test]
+    fn a_request_without_a_port_finds_the_attempt_that_was_sent_then() {
+        let timeline = without_ports(
+            "0s   pod a 10.0.1.7 added
+             10s  blackhole 40002 isn 1 left 120s to a
+             11s  blackhole 40004 isn 2 left 120s to a
+             11s  connect 40006 isn 3 to a",
+        );
+        assert_eq!(ports(&timeline), [Some(40002), Some(40004)]);
+        assert_eq!(timeline.requests.ended, 3);
+    }
+
+    #[test]
+    fn an_attempt_is_the_own_of_one_request_only() {
+        let timeline = without_ports(
+            "0s       pod a 10.0.1.7 added
+             10s      blackhole 40002 isn 1 left 120s to a
+             10.001s  blackhole 40004 isn 2 left 120s to a",
+        );
+        let mut ports = ports(&timeline);
+        ports.sort();
+        assert_eq!(ports, [Some(40002), Some(40004)]);
+    }
+
+    #[test]
+    fn attempts_that_found_different_things_leave_it_open_which_was_its_own() {
+        let timeline = without_ports(
+            "0s   pod a 10.0.1.7 added
+             10s  blackhole 40002 isn 1 left 120s to a
+             50s  blackhole 40002 isn 2 left 80s to a
+             50s  blackhole 40004 isn 3 left 120s to a",
+        );
+        let found: Vec<&Found> = timeline.failures[1..]
+            .iter()
+            .map(|failure| &failure.attempt.as_ref().unwrap().found)
+            .collect();
+        let unsure = Found::Unsure { backend: None, why: Unsure::WhichAttempt };
+        assert_eq!(found, [&unsure, &unsure]);
+    }
+
+    #[test]
+    fn an_attempt_that_was_answered_is_not_that_of_a_connect_timeout() {
+        let timeline = without_ports(
+            "0s   pod a 10.0.1.7 added
+             10s  syn 40002 isn 1 left 120s to a
+             10s  connect 40004 isn 2 to a
+             10s  request 7 40006 connect-timeout 3s",
+        );
+        assert_eq!(ports(&timeline), [Some(40002)]);
+    }
+}
