@@ -146,6 +146,8 @@ pub enum Unsure {
     Renewal,
     /// Made so shortly before that the clock can't tell.
     TooClose,
+    /// The request has no source port, and attempts that found different things fit it.
+    WhichAttempt,
     /// What the packet says of the entry contradicts what was seen of it before.
     Contradiction,
 }
@@ -164,6 +166,9 @@ impl Unsure {
             }
             Unsure::TooClose => {
                 "the entry was made too shortly before to be told from one of its own"
+            }
+            Unsure::WhichAttempt => {
+                "its source port is not known, and several attempts fit it that found different things"
             }
             Unsure::Contradiction => "what is known of the entry contradicts itself",
         }

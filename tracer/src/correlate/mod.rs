@@ -12,6 +12,7 @@ mod packets;
 mod pods;
 mod requests;
 mod syn;
+mod table;
 mod tally;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -20,6 +21,7 @@ mod tests;
 mod timeline;
 mod timers;
 mod trials;
+mod unported;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -63,6 +65,7 @@ pub struct Correlator {
     pods: Pods,
     endpoints: Endpoints,
     ledger: Ledger,
+    unported: unported::Recent,
     trials: Trials,
     tally: Tally,
     renewal: Renewal,
@@ -114,6 +117,7 @@ impl Correlator {
             pods: Pods::default(),
             endpoints: Endpoints::default(),
             ledger: Ledger::default(),
+            unported: unported::Recent::new(header),
             trials: Trials::default(),
             tally: Tally::new(header.began),
             renewal: Renewal::default(),
@@ -140,15 +144,16 @@ impl Correlator {
                 self.socket_changes += 1;
                 self.tcp_state(seen, state);
             }
-            EventKind::Cluster { change, .. } => {
+            EventKind::Cluster { change, since } => {
                 self.count("cluster changes");
-                self.cluster(seen, change);
+                self.cluster(seen, change, (*since).min(event.time));
             }
             EventKind::RequestStarted(started) => self.request_started(seen, started),
             EventKind::RequestEnded(ended) => {
                 self.trials.request_ended(seen, ended);
                 self.request_ended(seen, ended);
             }
+            EventKind::Conntrack(change) => self.table_changed(seen, change),
             EventKind::Intervention(what) => self.trials.begin(seen, what),
             EventKind::SysctlSet { netns, name, value } => {
                 if name == SYN_SENT {
@@ -222,10 +227,10 @@ impl Correlator {
         self.places.services.contains(&address) || self.endpoints.is_service(address)
     }
 
-    fn cluster(&mut self, now: Seen, change: &ClusterEvent) {
+    fn cluster(&mut self, now: Seen, change: &ClusterEvent, since: MonoNs) {
         match change {
             ClusterEvent::Pod { name, app, node, address, change } => {
-                self.pods.apply(now, (name, app, node), *address, *change);
+                self.pods.apply(now, (name, app, node), *address, *change, since);
             }
             ClusterEvent::Endpoint { frontend, backend, change, .. } => {
                 self.endpoints.apply(now.time, *frontend, *backend, *change);

@@ -40,6 +40,8 @@ pub struct PodLife {
     pub added: Option<Seen>,
     /// When its deletion was asked for.
     pub asked: Option<Seen>,
+    /// The earliest time at which that can have been, where it is not known exactly.
+    pub asked_from: Option<MonoNs>,
     /// When its object was deleted.
     pub deleted: Option<Seen>,
     /// Its last answer, a SYN-ACK or a RST, before it was deleted.
@@ -50,11 +52,13 @@ pub struct PodLife {
 
 impl PodLife {
     /// Since when it is gone: deleted, or asked to go and silent from then on, whichever is earlier. A
-    /// terminating pod that still answers anyone is not gone yet.
+    /// terminating pod that still answers anyone is not gone yet. Where it is known only between which times
+    /// its deletion was asked for, it counts as gone from its last answer after the first of them: it answered
+    /// nobody between that and the last of them.
     pub fn gone(&self) -> Option<MonoNs> {
         let silent = self
-            .asked
-            .map(|asked| self.last_answer.map_or(asked.time, |answer| asked.time.max(answer.time)));
+            .may_be_gone_from()
+            .map(|from| self.last_answer.map_or(from, |answer| from.max(answer.time)));
         let deleted = self.deleted.map(|seen| seen.time);
         match (silent, deleted) {
             (Some(silent), Some(deleted)) => Some(silent.min(deleted)),
@@ -71,6 +75,12 @@ impl PodLife {
         } else {
             None
         }
+    }
+
+    /// The earliest time at which its deletion can have been asked for.
+    fn may_be_gone_from(&self) -> Option<MonoNs> {
+        let asked = self.asked?.time;
+        Some(self.asked_from.map_or(asked, |from| from.min(asked)))
     }
 
     fn began(&self) -> MonoNs {
@@ -116,7 +126,8 @@ impl Pods {
         self.by_address.get(&address).is_some_and(|known| {
             known.iter().any(|&index| {
                 let life = &self.lives[index];
-                [life.asked, life.deleted].iter().flatten().any(|seen| seen.time <= time)
+                let deleted = life.deleted.map(|seen| seen.time);
+                [life.may_be_gone_from(), deleted].iter().flatten().any(|from| *from <= time)
             })
         })
     }
@@ -127,6 +138,7 @@ impl Pods {
         pod: (&str, &str, &str),
         address: Option<IpAddr>,
         change: PodChange,
+        since: MonoNs,
     ) {
         let (name, app, node) = pod;
         let known = self.by_name.get(name).copied().filter(|&index| {
@@ -145,6 +157,7 @@ impl Pods {
                 address: None,
                 added: None,
                 asked: None,
+                asked_from: None,
                 deleted: None,
                 last_answer: None,
                 last_fresh: None,
@@ -168,7 +181,10 @@ impl Pods {
         }
         let life = &mut self.lives[index];
         match change {
-            PodChange::Asked { .. } => life.asked = earliest(life.asked, now),
+            PodChange::Asked { .. } => {
+                life.asked = earliest(life.asked, now);
+                life.asked_from = Some(life.asked_from.map_or(since, |from| from.min(since)));
+            }
             PodChange::Deleted => life.deleted = earliest(life.deleted, now),
             // As if its deletion had been asked for then: it counts as gone while it answers nobody. An answer
             // after that moves the time on, so a claim that was wrong undoes itself.

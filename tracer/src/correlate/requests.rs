@@ -197,7 +197,10 @@ impl Correlator {
         opened: MonoNs,
         end: MonoNs,
     ) -> Option<Attempt> {
-        let orig = Tuple::new(ended.source?, ended.target?);
+        let Some(source) = ended.source else {
+            return self.attempt_without_port(ended, opened, end);
+        };
+        let orig = Tuple::new(source, ended.target?);
         let lane = self.lanes.lane(orig)?;
         if !ended.reuse.is_connect() {
             let there = |attempt: &&mut Attempt| attempt.first.time <= opened + SKEW;

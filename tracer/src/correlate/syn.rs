@@ -39,6 +39,7 @@ impl Correlator {
         let (attempt, found) = match known.map(|index| &mut lane.attempts[index]) {
             None => {
                 let found = sight.found(before);
+                self.unported.first(now.time, lookup.orig, isn);
                 let attempt = Attempt::new(lookup.orig, isn, now, found.clone());
                 (lane.push_attempt(attempt), found)
             }

@@ -165,3 +165,26 @@ fn a_pod_lives_until_its_last_answer_or_its_deletion() {
     "#]]
     .assert_eq(&said);
 }
+
+/// The pod's life in a trace whose watch says only that its deletion was asked for between 9 s and 10 s.
+fn asked_between(answers: &str) -> std::time::Duration {
+    let mut scene = scene(&format!("0s pod a 10.0.1.7 added\n{answers}\n10s pod a 10.0.1.7 asked"));
+    let began = scene.header.began;
+    for event in &mut scene.events {
+        if let crate::model::EventKind::Cluster { since, .. } = &mut event.kind
+            && event.time == began + std::time::Duration::from_secs(10)
+        {
+            *since = began + std::time::Duration::from_secs(9);
+        }
+    }
+    timeline(&scene).pods.lives()[0].gone().expect("it is gone").since(began)
+}
+
+#[test]
+fn a_pod_asked_to_go_at_an_unknown_moment_is_gone_from_its_last_answer_after_the_first_possible() {
+    assert_eq!(asked_between("5s connect 40002 isn 1 to a").as_secs(), 9);
+    let answered = asked_between("9.5s connect 40002 isn 1 to a").as_secs_f64();
+    assert!((9.5..9.6).contains(&answered), "{answered}");
+    let answered = asked_between("12s connect 40002 isn 1 to a").as_secs_f64();
+    assert!((12.0..12.1).contains(&answered), "{answered}");
+}

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use flate2::bufread::MultiGzDecoder;
 
 use super::FileError;
-use crate::codec::{pcap, trace};
+use super::text;
+use crate::codec::{conntrack, pcap, requests, trace, watch};
 
 /// How much of a file is looked at to recognise it.
 const HEAD: usize = 64 * 1024;
@@ -22,6 +23,14 @@ pub enum Kind {
     Trace,
     /// A capture: pcap or pcapng.
     Capture,
+    /// Output of `conntrack`.
+    Conntrack,
+    /// What kubectl prints of objects, as JSON.
+    Watch,
+    /// A log of requests.
+    Requests,
+    /// Values of sysctls, as `sysctl` prints them.
+    Sysctls,
 }
 
 /// Whether a file that begins with these bytes is of a kind.
@@ -29,8 +38,14 @@ type Recogniser = fn(&[u8]) -> bool;
 
 /// How each kind is recognised by its first bytes. The first that fits counts: those with a magic number come
 /// before those that are known by their words.
-const KINDS: [(Kind, Recogniser); 2] =
-    [(Kind::Trace, trace::is_trace), (Kind::Capture, pcap::is_capture)];
+const KINDS: [(Kind, Recogniser); 6] = [
+    (Kind::Trace, trace::is_trace),
+    (Kind::Capture, pcap::is_capture),
+    (Kind::Watch, watch::looks_like),
+    (Kind::Conntrack, conntrack::looks_like),
+    (Kind::Requests, requests::looks_like),
+    (Kind::Sysctls, text::are_sysctls),
+];
 
 impl Kind {
     /// The kind of a file that begins with these bytes, or has nothing but them.
@@ -143,6 +158,11 @@ impl Input {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its first bytes.
+    pub fn head(&self) -> &[u8] {
+        self.head.get_ref()
     }
 
     /// What is in it; none if that is nothing known.

@@ -5,6 +5,7 @@
 mod capture;
 mod input;
 mod reader;
+mod text;
 mod writer;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 pub use capture::{CaptureReader, Piece};
 pub use input::{Input, Kind};
 pub use reader::TraceReader;
+pub use text::{TextReader, sysctls};
 pub use writer::{Existing, TraceWriter, check};
 
 use crate::codec::pcap::PcapError;

@@ -15,11 +15,14 @@ mod entries;
 mod holes;
 mod places;
 mod silence;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
+
+pub use table::TableSilence;
 
 use entries::{Entries, Side};
 use holes::Holes;

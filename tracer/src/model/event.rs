@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterEvent, Hook, Intervention, MonoNs, NetnsId, PacketEvent, RequestEnded, RequestStarted,
-    TcpStateEvent,
+    ClusterEvent, ConntrackEvent, Hook, Intervention, MonoNs, NetnsId, PacketEvent, RequestEnded,
+    RequestStarted, TcpStateEvent,
 };
 
 /// An event's place in the trace, counted from 0. Given by `stream` after ordering; never reused.
@@ -73,6 +73,8 @@ pub enum EventKind {
     },
     /// Something was changed on purpose.
     Intervention(Intervention),
+    /// A conntrack table changed, by its own log.
+    Conntrack(ConntrackEvent),
 }
 
 /// Where events can be lost.

@@ -85,6 +85,11 @@ pub enum Origin {
         /// The command line.
         command: String,
     },
+    /// `tracer replay`, of what others have recorded: captures, conntrack logs, watches, request logs.
+    Replay {
+        /// The command line.
+        command: String,
+    },
 }
 
 /// A hook, and whether its program runs.

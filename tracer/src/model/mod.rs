@@ -3,6 +3,7 @@
 
 mod capture;
 mod cluster;
+mod conntrack;
 mod event;
 mod header;
 mod intervention;
@@ -13,6 +14,7 @@ mod tuple;
 
 pub use capture::{Captured, Way};
 pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
+pub use conntrack::{ConntrackEvent, EntryChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};
 pub use intervention::{FlushedEntry, Intervention};

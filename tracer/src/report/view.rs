@@ -263,7 +263,7 @@ impl View<'_> {
     fn origin(&self) -> OriginRow {
         let (command, seed) = match &self.header.origin {
             Origin::Lab { command, seed } => (command, Some(*seed)),
-            Origin::Record { command } => (command, None),
+            Origin::Record { command } | Origin::Replay { command } => (command, None),
         };
         let name = |sysctl: &crate::model::Sysctl| {
             let known = self.header.netns.iter().find(|netns| netns.id == sysctl.netns);

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::correlate::{Attempt, Failure, Found, GoneBy, Older, OlderBy, PodLife, Timeline};
+use crate::correlate::{
+    Attempt, Failure, Found, GoneBy, Older, OlderBy, PodLife, Timeline, Unsure,
+};
 use crate::model::{Hook, MonoNs, NetnsRole, Outcome, Seq, Symptom, TraceHeader};
 
 use super::Cause;
@@ -136,6 +138,11 @@ impl<'a> Bench<'a> {
     ) -> Why {
         if let Some((gone, older)) = met {
             return self.stale_entry(failure, attempt, gone, older);
+        }
+        if let Found::Unsure { why: unsure @ Unsure::WhichAttempt, .. } = attempt.found {
+            let mut why = Why::new(Cause::Unseen, unsure.text());
+            why.missing.push("which attempt was its own".to_owned());
+            return why;
         }
         let at = attempt.first.time;
         let service = attempt.orig.dst;

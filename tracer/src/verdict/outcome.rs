@@ -1,7 +1,7 @@
 //! What becomes of the reused source port, given findings, contrast, exposure and losses.
 
 use crate::correlate::{Loss, Timeline};
-use crate::model::{LossSource, MonoNs, TraceHeader};
+use crate::model::{LossSource, MonoNs, Origin, TraceHeader};
 
 use super::exposure::{Contrast, Exposed, Fate};
 use super::gone::StaleEntry;
@@ -126,13 +126,19 @@ impl Case<'_> {
         let timeline = self.timeline;
         let mut blockers = Vec::new();
         if !self.header.sees_syns() {
-            blockers.push(
-                "the hook net_dev_start_xmit was not attached: no SYN could be seen".to_owned(),
-            );
+            blockers.push(match self.header.origin {
+                Origin::Replay { .. } => "there is no capture: no SYN could be seen".to_owned(),
+                _ => {
+                    "the hook net_dev_start_xmit was not attached: no SYN could be seen".to_owned()
+                }
+            });
         }
         let requests = timeline.requests.ended + timeline.requests.unfinished;
         let packets = timeline.counters.get("packets").copied().unwrap_or(0);
-        if requests == 0 && packets == 0 {
+        let replayed = matches!(self.header.origin, Origin::Replay { .. });
+        if requests == 0 && packets == 0 && replayed {
+            blockers.push("there is no request log: which requests failed is not known".to_owned());
+        } else if requests == 0 && packets == 0 {
             blockers.push(
                 "no packet and no request was seen: is the Service's address the one that clients use, \
                  and do they use it on this node?"

@@ -76,7 +76,31 @@ fn kind() -> impl Strategy<Value = EventKind> {
             since
         }),
         intervention().prop_map(EventKind::Intervention),
+        conntrack().prop_map(EventKind::Conntrack),
     ]
+}
+
+fn conntrack() -> impl Strategy<Value = ConntrackEvent> {
+    let change = proptest::sample::select(vec![
+        EntryChange::New,
+        EntryChange::Updated,
+        EntryChange::Destroyed,
+        EntryChange::Deleted,
+    ]);
+    let state = proptest::option::of(any::<u8>().prop_map(CtState::from_number));
+    let left = proptest::option::of(duration());
+    (any::<u32>(), change, tuple(), tuple(), any::<u16>(), state, any::<bool>(), left).prop_map(
+        |(netns, change, orig, reply, zone, state, unreplied, remaining)| ConntrackEvent {
+            netns: NetnsId(netns),
+            change,
+            orig,
+            reply,
+            zone,
+            state,
+            unreplied,
+            remaining,
+        },
+    )
 }
 
 fn intervention() -> impl Strategy<Value = Intervention> {
