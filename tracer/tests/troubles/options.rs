@@ -19,7 +19,7 @@ fn a_wrong_option_is_refused_with_what_is_right() {
         ("lab --ring-size many", "write a size below 4 GiB like 65536, 64K or 16M"),
         (
             "lab --setup readyness",
-            "there are: naive, readiness, readiness-drain, readiness-prestop, readiness-prestop-drain, readiness-no-handler",
+            "no setup is called `readyness`; there are: naive, readiness, readiness-drain, readiness-prestop, readiness-prestop-drain, readiness-no-handler",
         ),
         ("lab --late-after later", "expected number at 0; write it like 5s, 500ms or 2m"),
         ("record --service 10.96.0.20", endpoint),
