@@ -45,6 +45,11 @@ pub struct Options {
 /// Reads what there is and says its verdict.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
     options.judging.check()?;
+    if let [path] = options.paths.as_slice()
+        && paths::is_pipe(path)
+    {
+        return replay(path, &options);
+    }
     let files = paths::files(&options.paths)?;
     let traces = files.of(Kind::Trace);
     match traces.as_slice() {

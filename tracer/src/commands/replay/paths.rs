@@ -30,6 +30,12 @@ impl Files {
     }
 }
 
+/// Whether it can be read once only: then it can be a trace and nothing else, since of all others the beginning
+/// is looked at before they are read.
+pub(super) fn is_pipe(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+}
+
 /// Looks into all of them.
 ///
 /// # Errors
@@ -37,7 +43,6 @@ impl Files {
 pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Files> {
     let mut files = Files::default();
     for path in paths {
-        // One file alone can be a pipe, which can be opened once; a trace's header is read by itself then.
         if path.is_dir() {
             folder(path, &mut files)?;
             continue;
@@ -58,7 +63,11 @@ fn folder(path: &Path, files: &mut Files) -> anyhow::Result<()> {
         .with_context(reading)?;
     inside.sort();
     let before = files.known.len();
-    for file in inside.into_iter().filter(|file| file.is_file()) {
+    // What has no length is not opened: some of the kernel's own files let a reader wait for ever.
+    let has_length = |file: &PathBuf| {
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
+    };
+    for file in inside.into_iter().filter(has_length) {
         match Input::open(&file)?.kind() {
             Some(kind) => files.known.push((file, kind)),
             None => files.passed_over.push(file),
