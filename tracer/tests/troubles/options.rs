@@ -26,7 +26,10 @@ fn a_wrong_option_is_refused_with_what_is_right() {
         ("record --service fd00::20", endpoint),
         ("record --service default/web", endpoint),
         ("record --service 10.96.0.20:0", "a port is 1 to 65535"),
-        ("load 10.96.0.20", endpoint),
+        (
+            "load 10.96.0.20",
+            "write it as ADDRESS:PORT or NAME:PORT, such as 10.96.0.20:80, [fd00::1]:80 or web.shop:80",
+        ),
         ("load 10.96.0.20:80 --duration 0", "must be more than 0"),
         ("load 10.96.0.20:80 --workers 0", "0 is not in 1..=65535"),
     ] {
