@@ -174,6 +174,12 @@ impl<'a> Bench<'a> {
         gone: &Gone<'_>,
         older: &Older,
     ) -> Why {
+        if let Some((_, moved)) = attempt.moved_to
+            && was_turned_away_since(attempt, moved.time)
+        {
+            // The entry cost it time; what it failed of is what the other backend did.
+            return self.live_pod(failure, attempt);
+        }
         let at = attempt.first.time;
         let pod = &gone.pod.name;
         let state = older.state.map_or("an unread state", |state| state.name());
@@ -212,7 +218,15 @@ impl<'a> Bench<'a> {
             }
             _ => {}
         }
-        if answered && heir.is_none() {
+        if let Some((backend, _)) = attempt.moved_to
+            && !attempt.is_accepted()
+        {
+            lacks(format!(
+                "the entry expired in the middle and its SYN was sent again to {backend}"
+            ));
+        }
+        let reset = attempt.reset.is_some_and(|reset| reset.of_syn);
+        if (answered || reset) && heir.is_none() {
             lacks("who answered is not known".to_owned());
         } else if attempt.is_accepted() && heir.is_none() {
             lacks("it was accepted in the end".to_owned());
@@ -434,6 +448,12 @@ impl<'a> Bench<'a> {
         let count: u64 = touching().map(|loss| loss.count).sum();
         Some(format!("{count} events were lost ({})", first.source.name()))
     }
+}
+
+/// Whether a RST or an ICMP error came from a time on.
+fn was_turned_away_since(attempt: &Attempt, since: MonoNs) -> bool {
+    let answers = [attempt.reset.map(|reset| reset.seen), attempt.icmp.map(|icmp| icmp.seen)];
+    answers.into_iter().flatten().any(|seen| seen.time >= since)
 }
 
 /// A complete answer, and not the right one.

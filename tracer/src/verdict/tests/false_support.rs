@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{outcome, rollout};
+use super::{causes, outcome, rollout};
 
 #[test]
 fn pods_that_are_there_throughout_leave_nothing_stale() {
@@ -291,6 +291,56 @@ fn a_request_that_was_accepted_in_the_end_failed_of_something_else_too() {
     expect![[r#"
         Inconclusive 0.00
         - 1 late failures: it was accepted in the end
+        StaleRules: Inconclusive
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_live_pod_that_refused_the_syn_after_the_entry_had_expired_is_to_blame() {
+    let said = causes(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         129.5s request 2 40002 refused 1100ms
+         129.501s syn 40002 isn 2 left 1s to a
+         130.59s syn 40002 isn 2 left 120s to b
+         130.591s rst 40002 isn 2 from b",
+    ));
+    expect![[r#"
+        1 early stale-rules: the rules chose a afresh, gone for 0.50 s
+        2 late pod-not-serving: b refused it with a RST
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_syn_that_was_sent_again_to_another_pod_and_not_answered_is_no_whole_evidence() {
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         129.5s request 2 40002 connect-timeout 3s
+         129.501s syn 40002 isn 2 left 1s to a
+         130.6s syn 40002 isn 2 left 120s to b",
+    ));
+    expect![[r#"
+        Inconclusive 0.00
+        - 1 late failures: the entry expired in the middle and its SYN was sent again to 10.0.1.8:8080
+        StaleRules: Inconclusive
+        Dns: Refuted
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_reset_from_an_address_that_nobody_has_leaves_open_who_answered() {
+    let said = outcome(&rollout(
+        "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         40s    request 2 40002 refused 2ms
+         40.001s syn 40002 isn 2 left 90.5s to a
+         40.002s rst 40002 isn 2 from a",
+    ));
+    expect![[r#"
+        Inconclusive 0.00
+        - 1 late failures: who answered is not known
         StaleRules: Inconclusive
         Dns: Refuted
     "#]]
