@@ -121,6 +121,26 @@ impl Case<'_> {
         (VerdictOutcome::Inconclusive, reasons)
     }
 
+    /// That no request started late, where there was something to be late after: then none could fail late.
+    fn nothing_was_late(&self) -> Option<String> {
+        let timeline = self.timeline;
+        let from = timeline.began;
+        let late = self.rollouts.first_late()?;
+        if timeline.requests.ended == 0 {
+            // Said by a blocker, in better words.
+            return None;
+        }
+        let mut starts = timeline.tally.bins().filter(|(_, bin)| bin.started > 0);
+        if starts.any(|(start, _)| self.rollouts.is_late(start)) {
+            return None;
+        }
+        Some(format!(
+            "no request started late: late begins at {}, the trace ends at {}",
+            seconds(late.since(from)),
+            seconds(timeline.ended.since(from))
+        ))
+    }
+
     /// What keeps any outcome but inconclusive from being said.
     pub(super) fn blockers(&self) -> Vec<String> {
         let timeline = self.timeline;
@@ -175,6 +195,7 @@ impl Case<'_> {
             blockers.push("the rollout was not complete when the trace ended".to_owned());
         }
         blockers.extend(self.losses_that_matter());
+        blockers.extend(self.nothing_was_late());
         blockers
     }
 

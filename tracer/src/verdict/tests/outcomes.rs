@@ -455,3 +455,24 @@ fn a_failure_with_nothing_to_be_late_after_is_inconclusive() {
     "#]]
     .assert_eq(&said);
 }
+
+#[test]
+fn a_trace_that_ends_before_anything_could_be_late_is_no_absence() {
+    let said = outcome(
+        "0s     pod a 10.0.1.7 added
+         0s     pod b 10.0.1.8 added
+         0s     load until 14s to b
+         5s     rollout started
+         10s    pod a 10.0.1.7 asked
+         10.9s  pod a 10.0.1.7 deleted
+         12s    rollout finished",
+    );
+    expect![[r#"
+        Inconclusive
+        - no request failed late
+        - no request started late: late begins at 17.0 s, the trace ends at 13.1 s
+        StaleRules: Inconclusive
+        Dns: Inconclusive
+    "#]]
+    .assert_eq(&said);
+}
