@@ -67,6 +67,7 @@ macro_rules! each_field {
             SOCK_DST_V6: "sock_common" "skc_v6_daddr" 16 SocketsV6;
             SOCK_SRC_PORT: "inet_sock" "inet_sport" 2 Sockets;
             SOCK_PROTOCOL: "sock" "sk_protocol" 2 Sockets;
+            SOCK_ERROR: "sock" "sk_err" 4 Sockets;
         }
     };
 }

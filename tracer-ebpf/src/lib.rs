@@ -31,6 +31,8 @@ pub const MAP_EVENTS: &str = "EVENTS";
 pub const MAP_LOST: &str = "LOST";
 /// The watched Services: an [`record::Endpoint`] each.
 pub const MAP_SERVICES: &str = "SERVICES";
+/// The backends that DNAT has chosen for these, or is expected to: an [`record::Endpoint`] each.
+pub const MAP_BACKENDS: &str = "BACKENDS";
 /// The network namespaces to which recording is limited, if [`GLOBAL_LIMIT_NETNS`] is 1.
 pub const MAP_NETNS: &str = "NETNS";
 

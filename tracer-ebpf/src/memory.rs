@@ -8,8 +8,8 @@
 use core::ptr::{self, NonNull};
 
 use aya_ebpf::Global;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_ktime_get_ns};
+use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_jiffies64, bpf_ktime_get_ns};
+use aya_ebpf::helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_probe_read_kernel};
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::each_field;
 use tracer_ebpf::fields::ABSENT;
@@ -223,6 +223,27 @@ impl Sock {
     pub(crate) fn netns(self) -> u32 {
         netns(load_pointer(self.0, &SOCK_NET))
     }
+
+    /// `sk_err`
+    #[inline(always)]
+    pub(crate) fn error(self) -> u32 {
+        load(self.0, &SOCK_ERROR).unwrap_or(0)
+    }
+
+    /// What tells it from all other sockets that there are.
+    #[inline(always)]
+    pub(crate) fn identity(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+}
+
+/// The process that runs: its cgroup, its number, its name.
+#[inline(always)]
+pub(crate) fn current() -> (u64, u32, [u8; 16]) {
+    // SAFETY: takes and touches nothing.
+    let cgroup = unsafe { bpf_get_current_cgroup_id() };
+    let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    (cgroup, pid, bpf_get_current_comm().unwrap_or_default())
 }
 
 /// An IPv4 address (as it lies in memory) in its mapped form.

@@ -136,8 +136,19 @@ pub struct Socket {
     pub netns: u32,
     /// Local end as source, remote end as destination.
     pub ends: Ends,
+    /// `sk->sk_err`: why the connection ended, if it ended by an error.
+    pub error: u32,
+    /// What tells the socket from all others that there are: its address. The local port is not chosen yet when it
+    /// leaves CLOSE.
+    pub socket: u64,
+    /// The cgroup of the process that connects (`bpf_get_current_cgroup_id`); 0 unless it leaves CLOSE.
+    pub cgroup: u64,
+    /// That process; 0 unless it leaves CLOSE.
+    pub pid: u32,
     /// Zero.
     pub zero: u32,
+    /// Its name (`bpf_get_current_comm`), up to the first zero.
+    pub comm: [u8; 16],
 }
 
 const _: () = assert!(size_of::<Endpoint>() == 20);
@@ -145,4 +156,4 @@ const _: () = assert!(size_of::<Ends>() == 36);
 const _: () = assert!(size_of::<Packet>() == 80);
 const _: () = assert!(size_of::<Entry>() == 88);
 const _: () = assert!(size_of::<PacketWithEntry>() == 168);
-const _: () = assert!(size_of::<Socket>() == 56);
+const _: () = assert!(size_of::<Socket>() == 96);

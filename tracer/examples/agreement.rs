@@ -2,13 +2,11 @@
 //! `cargo run --example agreement -- RUN.trace RUN.truth RUN.json`, all three of one
 //! `tracer lab --record RUN.trace --truth RUN.truth --format json > RUN.json`.
 
-#[path = "../tests/support/agreement.rs"]
-mod agreement;
-
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use tracer::commands::lab::agreement;
 use tracer::files::TraceReader;
 
 fn main() -> ExitCode {

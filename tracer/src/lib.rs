@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod cluster;
 pub mod codec;
 pub mod commands;
 pub mod correlate;
@@ -14,6 +15,7 @@ pub mod kernel;
 pub mod lab;
 pub mod loadgen;
 pub mod model;
+pub mod monitor;
 pub mod pipeline;
 pub mod report;
 pub mod stream;

@@ -1,5 +1,5 @@
 //! A real capture of a rollout, from its bytes to the entries behind its packets. What must come out was counted
-//! by hand: tests/fixtures/kubernetes-1.36-readiness/README.md.
+//! by hand: examples/kubernetes-1.36-readiness/README.md.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -16,7 +16,7 @@ use tracer::model::{
     PodChange, Segment, Seq, TraceHeader, WallNs,
 };
 
-const CAPTURE: &str = "tests/fixtures/kubernetes-1.36-readiness/syn-rst.pcap.zst";
+const CAPTURE: &str = "../examples/kubernetes-1.36-readiness/syn-rst.pcap.zst";
 /// 5 s after the rollout was complete.
 const LATE: u64 = 1_796_091_223_760_000_000;
 const SERVICE: &str = "10.96.0.10:80";

@@ -5,6 +5,7 @@ mod commands;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn documents() -> Vec<PathBuf> {
     let root =
@@ -37,6 +38,25 @@ fn every_command_line_in_the_documents_is_accepted() {
     }
     assert!(refused.is_empty(), "{}", refused.join("\n"));
     assert!(accepted >= 6, "README shows each subcommand; found only {accepted} command lines");
+}
+
+/// README's verdict is what the command above it prints: each piece between two `…` stands in it, in this order.
+#[test]
+fn the_verdict_in_the_readme_is_the_one_that_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = fs::read_to_string(root.join("README.md")).expect("it is there");
+    let (_, block) = readme.split_once("```text\n").expect("a block with the verdict");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_tracer"));
+    replay.args(["replay", "examples/kubernetes-1.36-readiness"]).current_dir(&root);
+    let output = replay.output().expect("tracer starts");
+    assert_eq!(output.status.code(), Some(0));
+    let printed = String::from_utf8(output.stdout).expect("reports are UTF-8");
+    let mut rest = printed.as_str();
+    for piece in block.split("\n…\n").map(str::trim_end).filter(|piece| !piece.is_empty()) {
+        let at = rest.find(piece).unwrap_or_else(|| panic!("not printed:\n{piece}\n\n{printed}"));
+        rest = &rest[at + piece.len()..];
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `tracer replay` over what people have: a real rollout's capture, conntrack log, watches and request log, whole,
-//! in pieces, and damaged. What must come out was counted by hand: tests/fixtures/kubernetes-1.36-readiness/README.md.
+//! in pieces, and damaged. What must come out was counted by hand: examples/kubernetes-1.36-readiness/README.md.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -16,9 +16,7 @@ const REQUESTS: &str = "requests.csv.zst";
 const BEGAN: u64 = 1_796_091_210_095_000_000;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/kubernetes-1.36-readiness")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/kubernetes-1.36-readiness").join(name)
 }
 
 /// The fixture's bytes, unpacked.
@@ -280,4 +278,123 @@ fn what_is_nothing_known_is_refused_in_one_line() {
         &file("wifi.pcap", &capture),
         "is a capture of link type 105 (IEEE 802.11); capture on Ethernet, or on `any` (Linux cooked), or raw IP",
     );
+}
+
+#[test]
+fn a_listing_alone_tells_the_stale_entries_of_its_moment() {
+    let list = fixture("conntrack-list-30s-after-rollout.txt");
+    let output = Command::new(env!("CARGO_BIN_EXE_tracer"))
+        .args(["replay", "--format", "json", "--listed-at", "1796091244.5"])
+        .arg(&list)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pointing_at: Vec<_> = report["entries"]["pointing_at"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["backend"].as_str().unwrap(), row["entries"].as_u64().unwrap()))
+        .collect();
+    // As counted by hand, all that the rollout left.
+    assert_eq!(
+        pointing_at,
+        [("10.244.1.20:8080", 10), ("10.244.2.6:8080", 9), ("10.244.2.7:8080", 8)]
+    );
+    let began = report["clock"]["began_unix"].as_f64().unwrap();
+    for entry in report["entries"]["list"].as_array().unwrap() {
+        let at = |name: &str| began + entry[name].as_f64().unwrap();
+        // Made while the rollout went on, and alive for 120 s.
+        assert!((1_796_091_210.0..1_796_091_220.0).contains(&at("made")), "{entry}");
+        assert!((at("expires") - at("made") - 120.0).abs() < 0.001, "{entry}");
+    }
+    assert!(report["notes"].to_string().contains("lists 27 entries of one moment"));
+}
+
+#[test]
+fn columns_of_any_name_are_read_once_they_are_named() {
+    let log = String::from_utf8(bytes(REQUESTS)).unwrap();
+    let odd = log.replacen("start_unix_s,source_port,outcome,duration_s", "t0,p,how,took", 1);
+    let folder = with(&[(REQUESTS, b"")]);
+    fs::write(folder.path().join("odd.csv"), odd).unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tracer"));
+        command.args(["replay", "--format", "json"]).args(more).arg(folder.path());
+        command.output().unwrap()
+    };
+    let named = ["start=t0", "source-port=p", "outcome=how", "duration=took"];
+    let named: Vec<&str> = named.iter().flat_map(|name| ["--column", name]).collect();
+    let output = run(&[&named[..], &["--duration-unit", "s"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["hypothesis"]["outcome"], "supported", "{}", report["notes"]);
+    assert_eq!(report["requests"]["total"], 28_485);
+    assert_eq!(report["exposure"], json!({ "attempts": 51, "failed": 51 }));
+
+    let output = run(&[&named[..6], &["--column", "duration=tok"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "tracer: --column: there is no log of requests with a header\n");
+    let output = run(&[&named[..], &["--column", "pod=host"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "tracer: --column: no log has a column called \"host\"; there are: t0, p, how, took\n"
+    );
+}
+
+/// The same rollout as the other node would have captured it, its clock 37 ms ahead: made of the recording's packets
+/// to and from that node's pods, each 0.2 ms later, or 0.3 ms earlier on the way back.
+#[test]
+fn two_nodes_clocks_are_compared_by_the_packets_that_both_saw() {
+    let capture = bytes(CAPTURE);
+    let mut other = capture[..24].to_vec();
+    for (range, time) in packets(&capture) {
+        let packet = &capture[range];
+        // Linux cooked v2: the way at byte 10, the IP header from byte 20 on, behind the record's 16.
+        let ip = 16 + 20;
+        let is_there = |at: usize| packet[ip + at..ip + at + 3] == [10, 244, 2];
+        let flags = packet[ip + 20 + 13];
+        let (shift, way) = match (is_there(12), is_there(16), flags & 0x12) {
+            (_, true, 0x02) => (37_000_000 + 200_000_i64, 0),
+            (true, _, 0x12) => (37_000_000 - 300_000, 4),
+            _ => continue,
+        };
+        let time = time.cast_signed() + shift;
+        let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+        let unit = if capture[..4] == 0xa1b2_3c4d_u32.to_le_bytes() { 1 } else { 1000 };
+        other.extend((seconds as u32).to_le_bytes());
+        other.extend(((rest / unit) as u32).to_le_bytes());
+        other.extend(&packet[8..16 + 10]);
+        other.push(way);
+        other.extend(&packet[16 + 11..]);
+    }
+    let folder = with(&[("other-node.pcap", &other)]);
+    let report = replay(&[folder.path().to_owned()]);
+    let notes = report["notes"].to_string();
+    let said = notes.split_once("The clock of ").expect("it says so").1;
+    assert!(
+        said.contains("other-node.pcap is ") && said.contains(" ms ahead of that of "),
+        "{said}"
+    );
+    let number = |after: &str| -> f64 {
+        let (_, rest) = said.split_once(after).expect(after);
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (ahead, error) = (number("other-node.pcap is "), number("known to "));
+    assert!((ahead - 37.0).abs() <= error && error <= 0.3, "{ahead} {error}");
+    // What the client's node shows is still the same.
+    assert_eq!(report["hypothesis"]["outcome"], "supported", "{}", report["hypothesis"]);
+    assert_eq!(report["exposure"], json!({ "attempts": 51, "failed": 51 }));
+}
+
+#[test]
+fn a_pipe_among_files_is_refused_and_nothing_of_it_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("log");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let output = run(&[fixture("syn-rst.pcap.zst"), pipe]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.ends_with("so save it to a file first\n"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }

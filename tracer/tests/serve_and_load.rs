@@ -38,10 +38,9 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// The arguments of a demo app that listens at once.
-fn serve_args(listen: SocketAddr) -> [String; 9] {
+fn serve_args(listen: SocketAddr) -> [String; 7] {
     let listen = listen.to_string();
-    ["serve", "--listen", &listen, "--app", "web", "--pod", "web-a", "--start-delay", "0s"]
-        .map(str::to_owned)
+    ["serve", "--listen", &listen, "--app", "web", "--pod", "web-a"].map(str::to_owned)
 }
 
 /// A process that is killed at the end of the test.
@@ -76,8 +75,11 @@ fn serve(listen: SocketAddr) -> Running {
 
 fn serve_with(listen: SocketAddr, more: &[&str]) -> Running {
     let mut server = Command::new(TRACER);
-    let server = Running(server.args(serve_args(listen)).args(more).spawn().unwrap());
-    wait_until("it does not listen", || TcpStream::connect(listen).is_ok());
+    server.args(serve_args(listen)).args(more).stderr(Stdio::piped());
+    let mut server = Running(server.spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(server.0.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, format!("tracer: listening on {listen}\n"));
     server
 }
 
@@ -100,9 +102,9 @@ fn the_demo_app_ends_at_once_when_asked() {
 
 #[test]
 fn the_demo_app_ends_on_sigterm_also_while_it_does_not_listen_yet() {
-    let mut args = serve_args(free_address());
-    args[8] = "1h".to_owned();
-    let mut server = Running(Command::new(TRACER).args(args).spawn().unwrap());
+    let mut server = Command::new(TRACER);
+    let server = server.args(serve_args(free_address())).args(["--start-delay", "1h"]);
+    let mut server = Running(server.spawn().unwrap());
     // SIGTERM is caught (bit 14 of SigCgt, proc_pid_status(5)) as soon as the handler is there.
     let status = format!("/proc/{}/status", server.pid());
     wait_until("no handler", || catches_sigterm(&status));
@@ -371,6 +373,36 @@ fn the_log_has_a_row_for_each_request_of_the_summary_and_is_private() {
         assert_eq!(rows, requests + rows_before);
         assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
     }
+}
+
+#[test]
+fn where_nobody_listens_it_is_asked_again_but_not_as_fast_as_can_be() {
+    let target = free_address().to_string();
+    let output = load(&[&target, "--workers=1", "--duration=500ms", "--format=json"]);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["symptoms"]["refused"], summary["requests"]);
+    // 19 without a pause, then one in 10 ms at most.
+    let requests = summary["requests"].as_u64().unwrap();
+    assert!((20..=19 + 50 + 1).contains(&requests), "{requests}");
+}
+
+#[test]
+fn a_log_that_is_there_is_replaced_only_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log.csv");
+    fs::write(&log, "mine").unwrap();
+    let path = log.to_str().unwrap();
+    let target = free_address().to_string();
+    let output = load(&[&target, "--duration=20ms", "--log", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let refused = format!(
+        "tracer: {path} exists; remove it, choose another name, or replace it with --force\n"
+    );
+    assert_eq!(stderr(&output), refused);
+    assert_eq!(fs::read_to_string(&log).unwrap(), "mine");
+    let output = load(&[&target, "--duration=20ms", "--log", path, "--force"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    assert!(fs::read_to_string(&log).unwrap().starts_with("id,worker,"));
 }
 
 #[test]

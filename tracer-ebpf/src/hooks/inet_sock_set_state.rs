@@ -50,6 +50,9 @@ fn run(ctx: &BtfTracePointContext, sock: Sock, old: u8, new: u8) -> Option<()> {
     if !maps::covers(netns) {
         return None;
     }
+    // What a socket leaves CLOSE by is connect(2), called by its process; everything later is the network's doing.
+    let (cgroup, pid, comm) =
+        if i32::from(old) == CLOSE { memory::current() } else { (0, 0, [0; 16]) };
     debug!(ctx, "inet_sock_set_state: client socket, {} to {}", old, new);
     let hook = HookNumber::InetSockSetState;
     maps::submit(hook, |record: &mut Socket| {
@@ -61,7 +64,12 @@ fn run(ctx: &BtfTracePointContext, sock: Sock, old: u8, new: u8) -> Option<()> {
             new,
             netns,
             ends,
+            error: sock.error(),
+            socket: sock.identity(),
+            cgroup,
+            pid,
             zero: 0,
+            comm,
         };
     });
     Some(())

@@ -1,9 +1,13 @@
 //! Bytes to events and back: ring records, the trace file, captures, and the texts that people have:
-//! conntrack's, kubectl's, and logs of requests. Pure: no I/O, no clock.
+//! conntrack's, kubectl's, and logs of requests; and events to the forms that other programs read. Pure: no
+//! I/O, no clock.
 
 pub mod conntrack;
+pub mod json_lines;
 mod lines;
 pub mod pcap;
+pub mod pcapng_out;
+pub mod rebuild;
 pub mod requests;
 pub mod ring;
 pub mod stamp;

@@ -8,7 +8,7 @@ use tracer_ebpf::record;
 
 use crate::model::{
     CtInfo, CtState, CtStatus, DropReason, EntryLife, Event, EventKind, Hook, IfIndex, Lookup,
-    MonoNs, NetnsId, PacketEvent, Segment, SockState, TcpFlags, TcpStateEvent, Tuple,
+    MonoNs, NetnsId, PacketEvent, Process, Segment, SockState, TcpFlags, TcpStateEvent, Tuple,
 };
 
 /// Why a record can't be understood.
@@ -186,6 +186,37 @@ fn life(timeout: u32, jiffies: u32, confirmed: bool, hz: Option<u32>) -> EntryLi
         Ok(left) if left > 0 => EntryLife::Remaining(ticks(left)),
         _ => EntryLife::Expired,
     }
+}
+
+/// What a record of a socket tells beyond its event: which socket it is, and who connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketDetail {
+    /// What tells it from all other sockets that there are at that time.
+    pub socket: u64,
+    /// The socket's error (errno(3)); 0: none.
+    pub errno: i32,
+    /// The process that connects; none unless the socket leaves CLOSE.
+    pub by: Option<Process>,
+}
+
+/// The detail of a record that [`decode`] takes for a socket's change of state; none of another record.
+pub fn socket_detail(bytes: &[u8]) -> Option<SocketDetail> {
+    if bytes.len() != size_of::<record::Socket>()
+        || bytes[offset_of!(record::Socket, kind)] != record::KIND_SOCKET
+    {
+        return None;
+    }
+    let fields = Fields(bytes);
+    let pid = fields.u32(offset_of!(record::Socket, pid));
+    let comm: [u8; 16] = fields.array(offset_of!(record::Socket, comm));
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    let by = (pid != 0).then(|| Process {
+        pid,
+        name: String::from_utf8_lossy(name).into_owned(),
+        cgroup: fields.u64(offset_of!(record::Socket, cgroup)),
+    });
+    let errno = fields.u32(offset_of!(record::Socket, error)).cast_signed();
+    Some(SocketDetail { socket: fields.u64(offset_of!(record::Socket, socket)), errno, by })
 }
 
 fn socket(fields: Fields<'_>) -> Result<Event, RingError> {

@@ -55,26 +55,16 @@ fn each_file_is_of_one_kind_or_none() {
     }
     expect![[r#"
         README.md: nothing
-        README.md: nothing
         any-sll-pcap.tshark.txt: nothing
         any-sll.pcap: capture
         any-sll2-pcap.tshark.txt: nothing
         any-sll2.pcap: capture
-        conntrack-events.log.zst: conntrack
-        conntrack-list-30s-after-rollout.txt: conntrack
-        deploy.yaml: nothing
         ethernet-nano-short.pcap: capture
         ethernet-pcap.tshark.txt: nothing
         ethernet.pcap: capture
         merged-pcapng.tshark.txt: nothing
         merged.pcapng: capture
-        requests.csv.zst: requests
-        syn-rst.pcap.zst: capture
-        sysctl.txt: nothing
         version-1.trace: trace
-        watch-deployments.json.zst: watch
-        watch-endpointslices.json.zst: watch
-        watch-pods.json.zst: watch
     "#]]
     .assert_eq(&told);
 }

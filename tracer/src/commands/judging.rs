@@ -1,16 +1,19 @@
 //! What `lab`, `record` and `replay` share: the options of a judgement, and saying it.
 
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::units;
+use super::{output, units};
 use crate::cli::Exit;
 use crate::correlate::Timeline;
+use crate::files::{self, Existing};
 use crate::model::TraceHeader;
-use crate::report::{json, terminal, view};
+use crate::report::{Report, html, json, terminal, view};
 use crate::verdict::{self, VerdictOutcome};
 
 /// How a trace is judged, and how that is said.
@@ -21,22 +24,38 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
+    /// Write the report to this file too, as a page of HTML with pictures
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    lateness: Lateness,
+
+    /// Exit with status 1 if this is the outcome; may be given more than once, or several with commas
+    #[arg(long, value_name = "OUTCOME", value_enum, value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+}
+
+/// What counts as late.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub struct Lateness {
     /// A request is late if it started this long after the rollout was complete
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = units::duration)]
     late_after: Duration,
 
-    /// When the rollout started, if the trace has no word of it: Unix seconds, or +SECONDS since the
-    /// trace began
+    /// When the rollout started, instead of what the trace says of it: Unix seconds, or +SECONDS since the trace
+    /// began
     #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
     rollout_start: Option<units::Moment>,
 
-    /// When the rollout was complete
+    /// When the rollout was complete; late is measured from it
     #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
     rollout_end: Option<units::Moment>,
-
-    /// Exit with status 1 if this is the outcome; may be given more than once
-    #[arg(long, value_name = "OUTCOME", value_enum)]
-    fail_on: Vec<FailOn>,
 }
 
 /// The forms of a report.
@@ -69,7 +88,7 @@ impl FailOn {
     }
 }
 
-impl Options {
+impl Lateness {
     /// What can be told of the options before there is a trace.
     ///
     /// # Errors
@@ -103,28 +122,82 @@ impl Options {
             _ => Ok(verdict::Settings { late_after: self.late_after, rollout_start, rollout_end }),
         }
     }
+}
 
-    /// Judges the timeline and prints the report to standard output.
+impl Options {
+    /// What can be told of the options before there is a trace.
+    ///
+    /// # Errors
+    /// If the rollout's end, on the scale of its start, is before it; or if the page can't be had.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.lateness.check()?;
+        match &self.report {
+            // What is to be replaced need not have been a report.
+            Some(path) if self.force && path.exists() => {
+                let opened = OpenOptions::new().write(true).open(path);
+                opened.with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            Some(path) => files::check(path, Existing::Keep)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the trace and the page are two files.
+    ///
+    /// # Errors
+    /// If they are one.
+    pub fn check_apart(&self, trace: Option<&Path>) -> anyhow::Result<()> {
+        match (&self.report, trace) {
+            (Some(page), Some(trace)) if page == trace => {
+                anyhow::bail!(
+                    "{} can't hold the trace and the report: name two files",
+                    page.display()
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What to do with files that are there.
+    pub fn existing(&self) -> Existing {
+        if self.force { Existing::Replace } else { Existing::Keep }
+    }
+
+    /// How to judge the trace with this header.
+    ///
+    /// # Errors
+    /// As [`Lateness::settings`].
+    pub fn settings(&self, header: &TraceHeader) -> anyhow::Result<verdict::Settings> {
+        self.lateness.settings(header)
+    }
+
+    /// Judges the timeline, prints the report to standard output, and writes the page if one is wanted.
     pub fn say(
         &self,
         header: &TraceHeader,
         timeline: &Timeline,
         settings: &verdict::Settings,
     ) -> anyhow::Result<Exit> {
-        let verdict = verdict::assess(header, timeline, settings);
-        let report = view::build(header, timeline, &verdict);
+        let report = report(header, timeline, settings);
         let text = match self.format {
-            Format::Text => terminal::render(&report, &self.style()),
+            Format::Text => terminal::render(&report, &style()),
             Format::Json => json::render(&report),
         };
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("printing the report")?;
+        if let Some(path) = &self.report {
+            let mut file = output::create(path, self.force)?;
+            let page = html::render(&report);
+            file.write_all(page.as_bytes())
+                .with_context(|| format!("writing the report to {}", path.display()))?;
+        }
         Ok(self.exit(report.hypothesis.outcome))
     }
 
-    fn style(&self) -> terminal::Style {
-        let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        terminal::Style { width: 80, color }
+    /// Whether the report is printed for people.
+    pub fn is_text(&self) -> bool {
+        matches!(self.format, Format::Text)
     }
 
     fn exit(&self, outcome: VerdictOutcome) -> Exit {
@@ -136,6 +209,17 @@ impl Options {
             Exit::Done
         }
     }
+}
+
+/// The report of a timeline.
+pub fn report(header: &TraceHeader, timeline: &Timeline, settings: &verdict::Settings) -> Report {
+    view::build(header, timeline, &verdict::assess(header, timeline, settings))
+}
+
+/// How text looks on standard output.
+pub fn style() -> terminal::Style {
+    let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    terminal::Style { width: 80, color }
 }
 
 fn end_before_start() -> anyhow::Error {

@@ -1,37 +1,48 @@
 //! `tracer lab`: the built-in cluster, the load generator and the tracer, together.
 
+pub mod agreement;
+mod all;
 mod cluster;
+pub mod controls;
 mod intervene;
+mod matrix;
+mod naming;
+mod outcome;
+mod progress;
+mod script;
+mod truth_file;
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+
+use agreement::Agreement;
+use controls::{CONTROLS, Chosen, Control, Scene, Script};
+use progress::{Counts, Progress, Watch};
+use truth_file::{TruthFile, WholeTruth};
 
 use super::tracing::Place;
-use super::{judging, tracing, units};
+use super::{judging, live, screen, tracing, units};
 use crate::cli::{Exit, note};
 use crate::correlate::Timeline;
 use crate::files::FileError;
 use crate::kernel::KernelError;
 use crate::kernel::capability::Capabilities;
-use crate::lab::truth::{ClientRow, Truth};
+use crate::lab::truth::ClientRow;
 use crate::lab::{APP, Lab, LabError, LabSettings};
-use crate::loadgen::Mode;
 use crate::loadgen::client::{self, ClientError, ClientSettings};
-use crate::model::{Event, EventKind, Origin, RequestEnded, TraceHeader};
+use crate::loadgen::{Mode, Target};
+use crate::model::{Event, EventKind, Origin, TraceHeader};
 use crate::pipeline::Pipeline;
+use crate::report::{Report, json, words};
 use crate::sys::netns::NetnsError;
-use crate::sys::{owner, signals, stop::Stop};
+use crate::sys::{clock, owner, signals, stop::Stop};
 use crate::verdict;
 
 /// When the rollout starts, counted from the load's beginning.
@@ -43,15 +54,36 @@ const DURATION: Duration = Duration::from_secs(170);
 const QUICK_DURATION: Duration = Duration::from_secs(42);
 
 /// Options of `tracer lab`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Options {
+    #[command(flatten)]
+    matrix: matrix::Options,
+
     #[command(flatten)]
     cluster: cluster::Options,
 
     #[command(flatten)]
+    naming: naming::Options,
+
+    #[command(flatten)]
     intervene: intervene::Options,
 
-    /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s]
+    /// Run a control instead, or all: a lab run whose truth is known beforehand, held against that, and request by
+    /// request against what the lab itself knows
+    #[arg(
+        long,
+        value_name = "NAME",
+        long_help = controls_help(),
+        conflicts_with_all = [
+            "setup", "quick", "from", "traffic_policy", "replicas", "delay", "prestop", "grace", "rules_lag",
+            "intervene", "duration", "client", "workers", "timeout", "late_after", "rollout_start", "rollout_end",
+            "fail_on"
+        ]
+    )]
+    control: Option<Chosen>,
+
+    /// How long the load lasts; the rollout starts 5 s in [default: 170s, with --quick 42s,
+    /// with --matrix 50s]
     #[arg(long, value_name = "DURATION", value_parser = units::positive)]
     duration: Option<Duration>,
 
@@ -71,7 +103,7 @@ pub struct Options {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Record the trace to this file, for `tracer replay`
+    /// Record the trace to this file, for `tracer replay`; with --matrix, that of each run to this folder
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -83,49 +115,104 @@ pub struct Options {
     tracing: tracing::Options,
 
     #[command(flatten)]
+    live: live::Options,
+
+    #[command(flatten)]
     judging: judging::Options,
 }
 
-/// Builds the lab, runs the experiment in it, takes it down and says the verdict.
+/// Builds the lab, runs the experiment in it, takes it down and says the verdict. Or does so with all controls, and says
+/// how each came out.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
     options.judging.check()?;
+    options.live.check()?;
+    let control = match options.control {
+        Some(Chosen::One(control)) => Some(control),
+        Some(Chosen::All) | None => None,
+    };
+    let plan = match options.control {
+        Some(Chosen::All) => None,
+        Some(Chosen::One(_)) | None => Some(options.plan(control.as_ref())?),
+    };
+    anyhow::ensure!(
+        plan.is_some() || options.record.is_none() && options.truth.is_none(),
+        "--record and --truth are for one run: name a control instead of `all`"
+    );
     check_account()?;
-    options.tracing.check(options.record.as_deref())?;
+    options.judging.check_apart(options.record.as_deref())?;
+    // A matrix has many traces, and looks after them itself.
+    options.tracing.check(
+        options.record.as_deref().filter(|_| !options.matrix.is_asked_for()),
+        options.judging.existing(),
+    )?;
     let truth = options.truth.as_deref().map(TruthFile::create).transpose()?;
     let stop = Stop::default();
     let hurry = || {
+        screen::give_back();
         owner::sweep_own();
         note("interrupted again; the lab is taken down, there is no verdict");
     };
     signals::watch(&stop, hurry).context("catching signals")?;
-    let settings = options.lab_settings()?;
-    let progress = Progress::new(options.duration());
-    progress.say("building the lab");
-    let lab = Lab::build(&settings, &stop).map_err(|error| match error {
-        LabError::Stopped => {
-            anyhow::anyhow!("interrupted before the lab stood; what was built is taken down")
-        }
-        other => other.into(),
-    })?;
-    let run = options.experiment(&lab, &stop, &progress);
-    progress.say("taking the lab down");
-    let down = lab.teardown();
-    progress.end();
-    let run = run?;
-    down?;
+    if options.matrix.is_asked_for() {
+        return matrix::run(&options, &stop);
+    }
+    let Some(plan) = plan else { return all::run(&options, &stop) };
+    let mut run = options.once(&plan, &stop, &Progress::new(plan.duration))?;
     if stop.is_requested() {
         note("interrupted; the lab is taken down, the verdict is of what was traced");
     }
     let exit = options.judging.say(&run.header, &run.timeline, &run.judging)?;
-    let recorded =
-        run.recorded.context("the verdict is of the whole run, but the trace file is cut short");
+    let recorded = std::mem::replace(&mut run.recorded, Ok(()))
+        .context("the verdict is of the whole run, but the trace file is cut short");
     // Both files are wanted, so what is wrong with one must not cost the other.
     if let (Some(file), Some(truth)) = (truth, &run.truth) {
         file.write(truth)?;
     }
     recorded?;
-    Ok(exit)
+    match control {
+        Some(control) => {
+            hold(&control, &run, &options.judging)?;
+            Ok(Exit::Done)
+        }
+        None => Ok(exit),
+    }
 }
+
+/// Holds a control's run against what must come out. Said where the report is, or where notes are if that is JSON.
+fn hold(control: &Control, run: &Run, judging: &judging::Options) -> anyhow::Result<()> {
+    let (_, agreement, faults) = compare(control, run)?;
+    let mut said = format!("\nThe control {}: {}\n", control.name, control.about);
+    said.push_str(&outcome::table(&agreement));
+    let written = match judging.is_text() {
+        true => io::stdout().lock().write_all(said.as_bytes()),
+        false => io::stderr().lock().write_all(said.as_bytes()),
+    };
+    written.context("printing how the control came out")?;
+    for fault in faults.iter().take(FAULTS) {
+        note(fault);
+    }
+    let more = faults.len().saturating_sub(FAULTS);
+    if more > 0 {
+        note(format_args!("and {more} more"));
+    }
+    anyhow::ensure!(faults.is_empty(), "the control {} did not come out", control.name);
+    note(format_args!("the control {} came out", control.name));
+    Ok(())
+}
+
+/// A control's report, its agreement with the lab's truth, and what is wrong with it.
+fn compare(control: &Control, run: &Run) -> anyhow::Result<(Report, Agreement, Vec<String>)> {
+    let report = judging::report(&run.header, &run.timeline, &run.judging);
+    let value = serde_json::from_str(&json::render(&report)).context("reading our own report")?;
+    let truth = run.truth.as_ref().context("the lab did not keep its truth")?;
+    let agreement = agreement::hold(&truth.lab, &truth.requests, &value, run.header.began);
+    let mut faults = outcome::faults(control, &value, &agreement);
+    faults.extend(outcome::unnamed(&report, &words::verdict(&report)));
+    Ok((report, agreement, faults))
+}
+
+/// So many faults of a control are said.
+const FAULTS: usize = 10;
 
 /// Whether this account may build a lab.
 fn check_account() -> anyhow::Result<()> {
@@ -135,6 +222,30 @@ fn check_account() -> anyhow::Result<()> {
     // Where /proc does not tell, the kernel will.
     let missing = Capabilities::of_self().map(Capabilities::missing_for_lab).unwrap_or_default();
     if missing.is_empty() { Ok(()) } else { Err(KernelError::Capability { missing }.into()) }
+}
+
+/// What is run.
+struct Plan {
+    lab: LabSettings,
+    mode: Mode,
+    workers: u32,
+    timeout: Duration,
+    duration: Duration,
+    /// What is done when; none: the rollout, with the options' intervention.
+    script: Option<Script>,
+    /// For how long the client asks before the trace begins, and what is done meanwhile.
+    prelude: Option<(Duration, Script)>,
+}
+
+fn controls_help() -> String {
+    let mut help = "Run a control instead, or all: a lab run whose truth is known beforehand, held against that, and request \
+                    by request against what the lab itself knows; exit status 2 if it does not come out:\n  all: each of \
+                    the following, one after the other"
+        .to_owned();
+    for control in CONTROLS {
+        help.push_str(&format!("\n  {}: {}", control.name, control.about));
+    }
+    help
 }
 
 /// Whose connection a request uses.
@@ -148,6 +259,24 @@ enum Client {
 }
 
 impl Client {
+    const ALL: [Client; 2] = [Client::Fresh, Client::KeepAlive];
+
+    /// As it is typed.
+    fn name(self) -> &'static str {
+        match self {
+            Client::Fresh => "fresh",
+            Client::KeepAlive => "keep-alive",
+        }
+    }
+
+    /// What it does, in half a sentence.
+    fn about(self) -> &'static str {
+        match self {
+            Client::Fresh => "each request on a connection of its own",
+            Client::KeepAlive => "one connection for each worker, until either side closes it",
+        }
+    }
+
     fn mode(self) -> Mode {
         match self {
             Client::Fresh => Mode::Fresh,
@@ -165,30 +294,92 @@ struct Run {
     truth: Option<WholeTruth>,
 }
 
-/// What the lab and its client know of the run, by other means than the tracer's.
-#[derive(Serialize)]
-struct WholeTruth {
-    lab: Truth,
-    requests: Vec<ClientRow>,
-}
-
 impl Options {
     fn duration(&self) -> Duration {
-        self.duration.unwrap_or(if self.cluster.quick { QUICK_DURATION } else { DURATION })
+        let usual = match (self.matrix.is_asked_for(), self.cluster.quick) {
+            (true, _) => matrix::DURATION,
+            (false, true) => QUICK_DURATION,
+            (false, false) => DURATION,
+        };
+        self.duration.unwrap_or(usual)
     }
 
-    fn lab_settings(&self) -> anyhow::Result<LabSettings> {
+    fn wants_truth(&self) -> bool {
+        self.truth.is_some() || self.control.is_some() || self.matrix.is_asked_for()
+    }
+
+    /// What is run: a control, or else what the options say.
+    fn plan(&self, control: Option<&Control>) -> anyhow::Result<Plan> {
         self.intervene.check()?;
-        Ok(LabSettings {
-            keep_alive: self.client == Client::KeepAlive,
+        let of_cluster = self.cluster.settings(self.timeout)?;
+        let plan = match control {
+            None => Plan {
+                mode: self.client.mode(),
+                workers: self.workers,
+                timeout: self.timeout,
+                duration: self.duration(),
+                script: None,
+                prelude: None,
+                lab: LabSettings {
+                    keep_alive: self.client == Client::KeepAlive,
+                    dns: self.naming.dns(),
+                    ..of_cluster
+                },
+            },
+            Some(control) => {
+                let mut scene = Scene::usual();
+                (control.scene)(&mut scene);
+                let Scene { lab, workers, timeout, duration, mode, script, prelude } = scene;
+                let LabSettings { proxy_mode, family, .. } = of_cluster;
+                anyhow::ensure!(
+                    control.is_for(family),
+                    "the control {} is for IPv4: the lab has no machine that would answer for a dead pod's IPv6 \
+                     address",
+                    control.name
+                );
+                let lab = LabSettings { proxy_mode, family, ..lab };
+                let script = Some(script);
+                Plan { lab, mode, workers, timeout, duration, script, prelude }
+            }
+        };
+        let lab = LabSettings {
             seed: self.seed.unwrap_or_else(rand::random),
             program: std::env::current_exe().context("finding this program for the pods")?,
-            ..self.cluster.settings(self.timeout)?
-        })
+            ..plan.lab
+        };
+        Ok(Plan { lab, ..plan })
     }
 
-    fn experiment(&self, lab: &Lab, stop: &Stop, progress: &Progress) -> anyhow::Result<Run> {
-        let tracer = self.tracing.attach(&[lab.service()])?;
+    /// Builds the lab, runs the experiment in it and takes it down.
+    fn once(&self, plan: &Plan, stop: &Stop, progress: &dyn Watch) -> anyhow::Result<Run> {
+        progress.say("building the lab");
+        let lab = Lab::build(&plan.lab, stop).map_err(|error| match error {
+            LabError::Stopped => {
+                anyhow::anyhow!("interrupted before the lab stood; what was built is taken down")
+            }
+            other => other.into(),
+        });
+        let run = lab.and_then(|lab| {
+            let run = self.experiment(plan, &lab, stop, progress);
+            progress.say("taking the lab down");
+            let down = lab.teardown();
+            let run = run?;
+            down?;
+            Ok(run)
+        });
+        progress.end();
+        run
+    }
+
+    fn experiment(
+        &self,
+        plan: &Plan,
+        lab: &Lab,
+        stop: &Stop,
+        progress: &dyn Watch,
+    ) -> anyhow::Result<Run> {
+        script::prelude(plan, lab, stop)?;
+        let tracer = self.tracing.attach(&[lab.service()], tracing::Outcomes::Client)?;
         let origin = Origin::Lab { command: tracing::command_line(), seed: lab.seed() };
         let place = Place {
             services: vec![lab.service()],
@@ -198,9 +389,9 @@ impl Options {
         };
         let header = tracing::header(origin, &tracer, place)?;
         let judging = self.judging.settings(&header)?;
-        let record = self.tracing.create(self.record.as_deref(), &header);
+        let record = self.tracing.create(self.record.as_deref(), &header, self.judging.existing());
         let mut pipeline = Pipeline::new(&header, record);
-        let mut log = self.truth.is_some().then(Vec::new);
+        let mut log = self.wants_truth().then(Vec::new);
         let counts = RefCell::new(Counts::default());
 
         // Over when the client is: it ends by itself, when asked to, or when the rollout failed.
@@ -209,10 +400,15 @@ impl Options {
         for event in lab.initial_events() {
             pipeline.accept(event);
         }
+        if self.live.is_wanted() {
+            progress.hide();
+        }
+        let live = self.live.start(&header, &judging, Some(plan.duration), stop)?;
         let drain = tracing::drain(tracer, sender.clone(), over.clone())?;
-        let client = self.start_client(lab, stop, &over, sender.clone())?;
+        let client = self.start_client(plan, lab, stop, &over, sender.clone())?;
+        let second = script::start_second(plan, lab, &over)?;
         let rolled = thread::scope(|scope| {
-            let rollout = scope.spawn(|| self.roll_out(lab, &over, stop, sender));
+            let rollout = scope.spawn(|| self.act(plan, lab, &over, stop, sender));
             let see = |event: &Event| {
                 if let EventKind::RequestEnded(ended) = &event.kind {
                     counts.borrow_mut().count(ended);
@@ -220,26 +416,60 @@ impl Options {
                         log.push(ClientRow::new(event.time - ended.total, ended));
                     }
                 }
+                true
             };
-            tracing::pump(&events, &mut pipeline, see, |now| {
+            tracing::pump(&events, &mut pipeline, see, |now, pipeline| {
+                live.beat(pipeline);
                 progress.beat(now.since(header.began), &counts.borrow());
             });
             rollout.join()
         });
+        drop(live);
         let panicked = |_| anyhow::anyhow!("a thread of the lab panicked");
         drain.join().map_err(panicked)?.context("tracing")?;
-        client.join().map_err(panicked)?.context("entering the client's pod")??;
+        for client in [client].into_iter().chain(second) {
+            client.join().map_err(panicked)?.context("entering the client's pod")??;
+        }
         rolled.map_err(panicked)??;
         let truth = log
             .map(|requests| lab.finish_truth().map(|lab| WholeTruth { lab, requests }))
             .transpose()?;
-        let (timeline, recorded) = pipeline.finish();
+        let (timeline, recorded) = pipeline.finish(clock::now());
         Ok(Run { header, judging, timeline, recorded, truth })
     }
 
-    /// Starts the rollout in time, and sees it through unless the run is over before; and intervenes.
-    fn roll_out(
+    /// Starts the load inside the client's pod. When it has ended, everything else may.
+    fn start_client(
         &self,
+        plan: &Plan,
+        lab: &Lab,
+        stop: &Stop,
+        over: &Stop,
+        events: SyncSender<Event>,
+    ) -> Result<ClientThread, NetnsError> {
+        let (target, resolver) = match lab.name() {
+            None => (lab.service().into(), None),
+            Some((host, dns)) => (Target::Name { host, port: lab.service().port() }, Some(dns)),
+        };
+        let settings = ClientSettings {
+            resolve: self.naming.resolve(),
+            resolver,
+            target,
+            ..client_settings(plan, lab)
+        };
+        let (stop, over) = (stop.clone(), over.clone());
+        lab.in_client(move || {
+            let ended = client::run(&settings, &stop, &mut |event| drop(events.send(event)));
+            over.request();
+            ended.map(drop)
+        })
+    }
+
+    /// Starts the rollout in time, and sees it through unless the run is over before; and intervenes. Or does what
+    /// the script says.
+    fn act(
+        &self,
+        plan: &Plan,
         lab: &Lab,
         over: &Stop,
         stop: &Stop,
@@ -247,6 +477,9 @@ impl Options {
     ) -> Result<(), LabError> {
         let sink = |event| drop(events.send(event));
         let roll = || {
+            if let Some(script) = &plan.script {
+                return script::play(script, lab, &sink, over);
+            }
             if self.intervene.before(lab, ROLLOUT_AFTER, &sink, over)? {
                 lab.rollout(&sink, over)?;
                 self.intervene.after(lab, self.cluster.quick, &sink, over)?;
@@ -262,105 +495,18 @@ impl Options {
             }
         }
     }
+}
 
-    /// Starts the load inside the client's pod. When it has ended, everything else may.
-    fn start_client(
-        &self,
-        lab: &Lab,
-        stop: &Stop,
-        over: &Stop,
-        events: SyncSender<Event>,
-    ) -> Result<ClientThread, NetnsError> {
-        let settings = ClientSettings {
-            mode: self.client.mode(),
-            workers: self.workers,
-            timeout: self.timeout,
-            duration: Some(self.duration()),
-            app: Some(APP.to_owned()),
-            ..ClientSettings::new(lab.service())
-        };
-        let (stop, over) = (stop.clone(), over.clone());
-        lab.in_client(move || {
-            let ended = client::run(&settings, &stop, &mut |event| drop(events.send(event)));
-            over.request();
-            ended.map(drop)
-        })
+fn client_settings(plan: &Plan, lab: &Lab) -> ClientSettings {
+    ClientSettings {
+        mode: plan.mode,
+        workers: plan.workers,
+        timeout: plan.timeout,
+        duration: Some(plan.duration),
+        app: Some(APP.to_owned()),
+        ..ClientSettings::new(lab.service())
     }
 }
 
 /// The client's thread. Either it could not enter its pod, or the client could not ask.
 type ClientThread = JoinHandle<Result<Result<(), ClientError>, NetnsError>>;
-
-/// Where the truth goes.
-struct TruthFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl TruthFile {
-    /// Opens it; what is in it stays until there is something to write.
-    fn create(path: &Path) -> anyhow::Result<TruthFile> {
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = file.with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(TruthFile { path: path.to_owned(), file })
-    }
-
-    fn write(self, truth: &WholeTruth) -> anyhow::Result<()> {
-        let write = || -> anyhow::Result<()> {
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-            let mut file = BufWriter::new(&self.file);
-            serde_json::to_writer(&mut file, truth)?;
-            Ok(file.flush()?)
-        };
-        write().with_context(|| format!("writing the truth to {}", self.path.display()))
-    }
-}
-
-/// Requests so far.
-#[derive(Default)]
-struct Counts {
-    total: u64,
-    failed: u64,
-}
-
-impl Counts {
-    fn count(&mut self, ended: &RequestEnded) {
-        self.total += 1;
-        self.failed += u64::from(ended.outcome.symptom().is_some());
-    }
-}
-
-/// What is going on, on standard error: a bar on a terminal, nothing elsewhere.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn new(duration: Duration) -> Progress {
-        let bar = if io::stderr().is_terminal() {
-            ProgressBar::new(duration.as_secs())
-        } else {
-            ProgressBar::hidden()
-        };
-        let style = ProgressStyle::with_template("{bar:30} {pos:>3}/{len} s  {msg}")
-            .expect("the template is a constant");
-        bar.set_style(style);
-        Progress { bar }
-    }
-
-    fn say(&self, what: &'static str) {
-        self.bar.set_message(what);
-    }
-
-    fn beat(&self, elapsed: Duration, counts: &Counts) {
-        self.bar.set_position(elapsed.as_secs());
-        self.bar.set_message(format!("{} requests, {} failed", counts.total, counts.failed));
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-}

@@ -1,10 +1,8 @@
 //! `tracer load`
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 
-use super::units;
+use super::{output, units};
 use crate::cli::Exit;
 use crate::codec::requests::{LogFormat, LogWriter};
 use crate::loadgen::client::{self, ClientSettings, Closes};
@@ -57,6 +55,9 @@ pub struct Options {
     /// The log's format [default: by the file's extension]
     #[arg(long, value_enum, requires = "log")]
     log_format: Option<LogFormatName>,
+    /// Replace the log if it exists
+    #[arg(long, requires = "log")]
+    force: bool,
     /// The form of the summary
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -70,12 +71,22 @@ enum ModeName {
     KeepAlive,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ResolveName {
+/// When a name is resolved, as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ResolveName {
     /// For each new connection, as clients do that keep no answers
     Each,
     /// For the first connection that finds an address
     Once,
+}
+
+impl ResolveName {
+    pub(super) fn resolve(self) -> Resolve {
+        match self {
+            ResolveName::Each => Resolve::Each,
+            ResolveName::Once => Resolve::Once,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -97,7 +108,10 @@ enum Format {
 /// Runs it.
 pub fn run(options: Options) -> anyhow::Result<Exit> {
     let mut log = match &options.log {
-        Some(path) => Some(LogFile::create(path, log_format(path, options.log_format)?)?),
+        Some(path) => {
+            let format = log_format(path, options.log_format)?;
+            Some(LogFile::create(path, format, options.force)?)
+        }
         None => None,
     };
     let settings = ClientSettings {
@@ -111,10 +125,7 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
         duration: options.duration,
         app: options.app,
         nodelay: options.nodelay,
-        resolve: match options.resolve {
-            ResolveName::Each => Resolve::Each,
-            ResolveName::Once => Resolve::Once,
-        },
+        resolve: options.resolve.resolve(),
         resolver: options.resolver,
     };
     let stop = Stop::default();
@@ -169,15 +180,8 @@ struct LogFile {
 }
 
 impl LogFile {
-    /// Creates the file, readable for its owner only: it names who asked whom. An old log is replaced.
-    fn create(path: &Path, format: LogFormat) -> anyhow::Result<LogFile> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-            .with_context(|| format!("creating the log {}", path.display()))?;
+    fn create(path: &Path, format: LogFormat, force: bool) -> anyhow::Result<LogFile> {
+        let file = output::create(path, force)?;
         let mut log = LogFile {
             path: path.to_owned(),
             file: BufWriter::new(file),

@@ -1,7 +1,9 @@
 //! `tracer serve`
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,9 +12,9 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-use super::units;
-use crate::cli::Exit;
-use crate::loadgen::dns::{self, DnsFailure, DnsSettings};
+use super::{output, units};
+use crate::cli::{Exit, note};
+use crate::loadgen::dns::{self, Asked, DnsFailure, DnsSettings};
 use crate::loadgen::server::{self, OnSigterm, ServerSettings};
 
 /// Options of `tracer serve`
@@ -47,7 +49,7 @@ struct AppOptions {
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = units::duration)]
     delay: Duration,
     /// How long after its start it listens
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::duration)]
     start_delay: Duration,
     /// Keep connections open for more requests (else it closes after each answer)
     #[arg(long)]
@@ -83,7 +85,7 @@ struct DnsOptions {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::duration)]
     delay: Duration,
     /// The probability that a question is not answered
-    #[arg(long, value_name = "0..1", default_value = "0", value_parser = probability)]
+    #[arg(long, value_name = "0..1", default_value = "0", value_parser = units::probability)]
     lose: f64,
     /// What decides which questions these are
     #[arg(long, value_name = "N", default_value = "0")]
@@ -91,6 +93,13 @@ struct DnsOptions {
     /// Answer this to every question
     #[arg(long, value_enum)]
     fail: Option<DnsFailureName>,
+    /// Write a row for each question to this file: when it came (nanoseconds of the monotonic clock), from where, and
+    /// whether it is answered (true or false)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Replace the log if it exists
+    #[arg(long, requires = "log")]
+    force: bool,
     /// Be killed when the thread that started this process ends
     #[arg(long)]
     die_with_parent: bool,
@@ -125,7 +134,7 @@ fn run_app(options: AppOptions) -> anyhow::Result<Exit> {
             .trim_end()
             .to_owned(),
     };
-    server::run(&ServerSettings {
+    let settings = ServerSettings {
         listen: options.listen,
         app: options.app,
         pod,
@@ -139,7 +148,8 @@ fn run_app(options: AppOptions) -> anyhow::Result<Exit> {
             (false, true) => OnSigterm::Unhandled,
             (false, false) => OnSigterm::Exit,
         },
-    })?;
+    };
+    server::run(&settings, &mut |at| note(format_args!("listening on {at}")))?;
     Ok(Exit::Done)
 }
 
@@ -147,7 +157,7 @@ fn run_dns(options: DnsOptions) -> anyhow::Result<Exit> {
     if options.die_with_parent {
         die_with_parent()?;
     }
-    dns::run(&DnsSettings {
+    let settings = DnsSettings {
         listen: options.listen,
         names: options.names,
         delay: options.delay,
@@ -158,7 +168,18 @@ fn run_dns(options: DnsOptions) -> anyhow::Result<Exit> {
             DnsFailureName::Nxdomain => DnsFailure::Nxdomain,
             DnsFailureName::Refused => DnsFailure::Refused,
         }),
-    })?;
+    };
+    let mut log = options.log.map(|path| output::create(&path, options.force)).transpose()?;
+    if let Some(log) = &mut log {
+        log.write_all(b"mono_ns,client,answered\n").context("writing the log")?;
+    }
+    let mut asked = |Asked { at, client, is_answered }: Asked| match &mut log {
+        // Row by row: whoever reads it while the server runs finds no half of one.
+        Some(log) => log.write_all(format!("{},{client},{is_answered}\n", at.0).as_bytes()),
+        None => Ok(()),
+    };
+    let mut listening = |at| note(format_args!("listening on {at}, by UDP"));
+    dns::run(&settings, &mut listening, &mut asked)?;
     Ok(Exit::Done)
 }
 
@@ -170,15 +191,6 @@ fn name(text: &str) -> Result<(String, IpAddr), String> {
         return Err(wrong());
     }
     Ok((name.to_owned(), address.parse().map_err(|_| wrong())?))
-}
-
-fn probability(text: &str) -> Result<f64, String> {
-    let probability: f64 = text.parse().map_err(|_| "a number from 0 to 1".to_owned())?;
-    if (0.0..=1.0).contains(&probability) {
-        Ok(probability)
-    } else {
-        Err("a number from 0 to 1".to_owned())
-    }
 }
 
 /// Asks the kernel for SIGKILL at the parent's death (prctl(2), PR_SET_PDEATHSIG), which also reaches PID 1 of

@@ -30,10 +30,6 @@ const CHANNEL_EVENTS: usize = 1 << 16;
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub struct Options {
-    /// Replace the trace file if it exists
-    #[arg(long)]
-    force: bool,
-
     /// The size of the ring buffer between the kernel and tracer; rounded up to a power of two of pages
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::ring)]
     ring_size: u32,
@@ -48,19 +44,19 @@ impl Options {
     ///
     /// # Errors
     /// [`KernelError`], [`FileError`].
-    pub fn check(&self, record: Option<&Path>) -> anyhow::Result<()> {
+    pub fn check(&self, record: Option<&Path>, existing: Existing) -> anyhow::Result<()> {
         if let Some(path) = record {
-            files::check(path, self.existing())?;
+            files::check(path, existing)?;
         }
         Ok(kernel::preflight()?)
     }
 
-    fn existing(&self) -> Existing {
-        if self.force { Existing::Replace } else { Existing::Keep }
-    }
-
     /// Attaches the BPF programs for these Services.
-    pub fn attach(&self, services: &[SocketAddr]) -> Result<Tracer, KernelError> {
+    pub fn attach(
+        &self,
+        services: &[SocketAddr],
+        outcomes: Outcomes,
+    ) -> Result<Tracer, KernelError> {
         if self.bpf_log {
             log::set_max_level(log::LevelFilter::Debug);
         }
@@ -68,6 +64,7 @@ impl Options {
             services: services.to_vec(),
             netns: Vec::new(),
             ring_bytes: self.ring_size,
+            connects: outcomes == Outcomes::Kernel,
             program_log: self.bpf_log,
         })
     }
@@ -77,9 +74,19 @@ impl Options {
         &self,
         path: Option<&Path>,
         header: &TraceHeader,
+        existing: Existing,
     ) -> Result<Option<TraceWriter>, FileError> {
-        path.map(|path| TraceWriter::create(path, header, self.existing())).transpose()
+        path.map(|path| TraceWriter::create(path, header, existing)).transpose()
     }
+}
+
+/// Who tells how requests end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcomes {
+    /// The client itself.
+    Client,
+    /// The kernel, of its sockets.
+    Kernel,
 }
 
 /// What a header says of the place that is traced.
@@ -157,19 +164,21 @@ pub fn drain(
 }
 
 /// Moves events from the channel to the pipeline until every sender is gone. `beat` is called about every
-/// 50 ms, and `see` for each event on its way.
+/// 50 ms, with the pipeline for what it has to add, and `keep` for each event on its way:
+/// what it does not want goes no further.
 pub fn pump(
     events: &Receiver<Event>,
     pipeline: &mut Pipeline,
-    mut see: impl FnMut(&Event),
-    mut beat: impl FnMut(MonoNs),
+    mut keep: impl FnMut(&Event) -> bool,
+    mut beat: impl FnMut(MonoNs, &mut Pipeline),
 ) {
     let mut next_beat = MonoNs(0);
     loop {
         match events.recv_timeout(DRAIN_WAIT) {
             Ok(event) => {
-                see(&event);
-                pipeline.accept(event);
+                if keep(&event) {
+                    pipeline.accept(event);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -177,7 +186,7 @@ pub fn pump(
         let now = clock::now();
         if now >= next_beat {
             pipeline.tick(now);
-            beat(now);
+            beat(now, pipeline);
             next_beat = now + DRAIN_WAIT;
         }
     }

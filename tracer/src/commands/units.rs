@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::model::{MonoNs, TraceHeader};
+use crate::codec::stamp;
+use crate::model::{MonoNs, TraceHeader, WallNs};
 
 /// `170s`, `500ms`, `2m`, or plain seconds: `170`, `0.5`.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -56,6 +57,9 @@ impl Moment {
     }
 }
 
+/// Unix seconds before this are none that a trace can tell of: they are meant to count from its beginning (2001).
+const RECENT: f64 = 1e9;
+
 /// `1796091210.5` is Unix time, `+5.5` counts from the trace's beginning.
 pub fn moment(text: &str) -> Result<Moment, String> {
     let wrong = || {
@@ -66,7 +70,54 @@ pub fn moment(text: &str) -> Result<Moment, String> {
     if !seconds.is_finite() || seconds < 0.0 {
         return Err(wrong());
     }
+    if !text.starts_with('+') && seconds < RECENT {
+        return Err(format!("that is a moment of 1970; since the trace began: +{text}"));
+    }
     Ok(if text.starts_with('+') { Moment::SinceBegan(seconds) } else { Moment::Unix(seconds) })
+}
+
+/// A moment of the wall clock, as Unix seconds: `1796091210.5`.
+pub fn unix(text: &str) -> Result<WallNs, String> {
+    let stamp = stamp::unix(text).ok_or("write it as Unix seconds, like 1796091210.5")?;
+    Ok(stamp.at)
+}
+
+/// How far a time zone is ahead of UTC, in seconds: `+01:00`, `-0530`, `+2`, `UTC`.
+pub fn zone(text: &str) -> Result<i32, String> {
+    let wrong = || "write it as the offset from UTC, like +01:00 or -05:30".to_owned();
+    if matches!(text, "UTC" | "utc" | "Z") {
+        return Ok(0);
+    }
+    let (sign, digits) = match text.as_bytes().first() {
+        Some(b'+') => (1, &text[1..]),
+        Some(b'-') => (-1, &text[1..]),
+        _ => return Err(wrong()),
+    };
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(parts) => parts,
+        None if digits.len() == 4 && digits.is_ascii() => digits.split_at(2),
+        None => (digits, "0"),
+    };
+    let number = |part: &str| {
+        let is_number = matches!(part.len(), 1 | 2) && part.bytes().all(|b| b.is_ascii_digit());
+        part.parse::<i32>().ok().filter(|_| is_number).ok_or_else(wrong)
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    // The widest offsets in use are -12:00 and +14:00.
+    if hours > 14 || minutes > 59 {
+        return Err(wrong());
+    }
+    Ok(sign * (hours * 3_600 + minutes * 60))
+}
+
+/// A number from 0 to 1.
+pub fn probability(text: &str) -> Result<f64, String> {
+    let probability: f64 = text.parse().map_err(|_| "a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&probability) {
+        Ok(probability)
+    } else {
+        Err("a number from 0 to 1".to_owned())
+    }
 }
 
 /// A Service or another server: `10.96.0.20:80`, `[fd00::20]:80`.
@@ -75,6 +126,55 @@ pub fn endpoint(text: &str) -> Result<SocketAddr, String> {
         Ok(endpoint) if endpoint.port() == 0 => Err("a port is 1 to 65535".to_owned()),
         Ok(endpoint) => Ok(endpoint),
         Err(_) => Err("write it as ADDRESS:PORT, like 10.96.0.20:80 or [fd00::20]:80".to_owned()),
+    }
+}
+
+/// A Service, by its address or by its name in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceName {
+    /// Its address and port in front of NAT.
+    Address(SocketAddr),
+    /// What the API calls it.
+    Named {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A Service: `10.96.0.20:80`, `shop/web`, or `web` in the namespace `default`.
+pub fn service(text: &str) -> Result<ServiceName, String> {
+    if text.contains(':') {
+        return endpoint(text).map(ServiceName::Address);
+    }
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    // RFC 1123 labels, as the API has them.
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if !is_label(namespace) || !is_label(name) {
+        return Err(
+            "write it as ADDRESS:PORT, like 10.96.0.20:80 or [fd00::20]:80, or as NAMESPACE/NAME"
+                .to_owned(),
+        );
+    }
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    Ok(ServiceName::Named { namespace, name })
+}
+
+/// NAMESPACE/NAME of something in a cluster.
+pub fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name))
+            if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
+        {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("write it as NAMESPACE/NAME".to_owned()),
     }
 }
 
@@ -153,6 +253,18 @@ mod tests {
         }
         for wrong in ["10.96.0.20", "fd00::20", "10.96.0.20:0", "default/web", "web:80", ""] {
             assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_zone_is_an_offset() {
+        for (text, seconds) in
+            [("+01:00", 3_600), ("-0530", -19_800), ("+2", 7_200), ("UTC", 0), ("+14:00", 50_400)]
+        {
+            assert_eq!(zone(text), Ok(seconds), "{text}");
+        }
+        for wrong in ["", "1", "+", "+1:2:3", "+15", "+01:60", "Europe/Berlin", "+ä1:00", "-+1"] {
+            assert!(zone(wrong).is_err(), "{wrong}");
         }
     }
 

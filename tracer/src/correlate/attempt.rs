@@ -32,8 +32,8 @@ pub struct Attempt {
     pub last_syn: Seen,
     /// Where a retransmission went, if elsewhere than the first SYN: its entry had expired in between.
     pub moved_to: Option<(SocketAddr, Seen)>,
-    /// Other namespaces in which its SYN was seen, the first few.
-    pub hops: Vec<(NetnsId, Seen)>,
+    /// Other devices that its SYN was handed to, the first few.
+    pub hops: Vec<Hop>,
     /// The SYN-ACK.
     pub answer: Option<Answer>,
     /// The RST.
@@ -50,6 +50,17 @@ pub struct Attempt {
     pub(super) kept: Option<MonoNs>,
     /// The request that it was made for.
     pub request: Option<RequestId>,
+}
+
+/// A SYN on its way, beyond the client's node or on another device of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// In which namespace.
+    pub netns: NetnsId,
+    /// To which device it was handed; 0 where the hook has none.
+    pub ifindex: IfIndex,
+    /// When and where in the trace.
+    pub seen: Seen,
 }
 
 /// A SYN-ACK.
@@ -166,9 +177,9 @@ impl Attempt {
         }
     }
 
-    pub(super) fn hop(&mut self, netns: NetnsId, now: Seen) {
+    pub(super) fn hop(&mut self, hop: Hop) {
         if self.hops.len() < MOST {
-            self.hops.push((netns, now));
+            self.hops.push(hop);
         }
     }
 
@@ -199,7 +210,7 @@ impl Attempt {
     pub fn seqs(&self) -> Vec<Seen> {
         let mut seen = vec![self.first];
         seen.extend(&self.retransmissions);
-        seen.extend(self.hops.iter().map(|(_, seen)| *seen));
+        seen.extend(self.hops.iter().map(|hop| hop.seen));
         seen.extend(self.moved_to.map(|(_, seen)| seen));
         seen.extend(self.answer.map(|answer| answer.seen));
         seen.extend(self.reset.map(|reset| reset.seen));

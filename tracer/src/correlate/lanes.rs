@@ -18,7 +18,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 const SPENT: usize = 4;
 
 /// All lanes. Bounded by the client ends that were active within an entry's lifetime.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     clients: HashMap<End, Client, FixedState>,
     /// In which second to look at which client's ends; only what an end's `look` says too counts.
@@ -62,7 +62,7 @@ impl Hash for End {
 }
 
 /// A client's end: nearly always one lane.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Client {
     lanes: Vec<Lane>,
     /// When it is looked at next.
@@ -70,7 +70,7 @@ struct Client {
 }
 
 /// One original tuple: a client's end and a Service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub(super) orig: Tuple,
     pub(super) attempts: Vec<Attempt>,
@@ -80,7 +80,7 @@ pub(super) struct Lane {
 }
 
 /// The last few ISNs of a lane.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Spent {
     isns: [Option<Isn>; SPENT],
     next: usize,

@@ -5,12 +5,14 @@
 //! before it; what that *means* is for `verdict`, which also knows what came later.
 
 mod attempt;
+mod connects;
 mod endpoints;
 mod entry;
 mod lanes;
 mod packets;
 mod pods;
 mod requests;
+mod sample;
 mod syn;
 mod table;
 mod tally;
@@ -20,6 +22,7 @@ pub(crate) mod testing;
 mod tests;
 mod timeline;
 mod timers;
+mod translation;
 mod trials;
 mod unported;
 
@@ -29,32 +32,33 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 
-pub use attempt::{Answer, Attempt, Close, ClosedBy, Dropped, Icmp, Reset};
+pub use attempt::{Answer, Attempt, Close, ClosedBy, Dropped, Hop, Icmp, Reset};
 pub use endpoints::Endpoints;
 pub use entry::{Entry, Found, Maker, Older, OlderBy, Renewal, Unsure};
 pub use pods::{GoneBy, PodLife, Pods, Seen};
 pub use requests::SLOW_NAME;
+pub use sample::{Sample, Sampled, SampledEnd};
 pub use tally::{Bin, Tally};
-pub use timeline::{Failure, Loss, Meeting, MeetingEnd, Requests, Rollout, Timeline};
-pub use timers::SYN_SENT;
+pub use timeline::{Failure, Loss, Meeting, MeetingEnd, Names, Requests, Rollout, Timeline};
+pub use timers::{Made, SYN_SENT, Timers, slack};
+pub use translation::Translation;
 
 pub use trials::{Intervened, Trial};
 
 use lanes::Lanes;
 use requests::Ledger;
-use timers::Timers;
 use trials::Trials;
 
 use crate::model::{
     ClusterEvent, Event, EventKind, Lookup, MonoNs, NetnsId, NetnsRole, RolloutChange, Seq,
-    SockState, TcpStateEvent, TraceHeader, Tuple,
+    SockState, TcpStateEvent, TraceHeader, Tuple, Workload,
 };
 
 /// How far events may come out of order without being taken for something else.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Reads a trace, event by event. Holds what is open within an entry's lifetime, and what a verdict needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Correlator {
     began: MonoNs,
     now: MonoNs,
@@ -66,9 +70,13 @@ pub struct Correlator {
     endpoints: Endpoints,
     ledger: Ledger,
     unported: unported::Recent,
+    connects: connects::Connects,
+    workloads: BTreeMap<u64, Workload>,
     trials: Trials,
     tally: Tally,
+    sample: Sample,
     renewal: Renewal,
+    translation: Translation,
     kept: Kept,
     rollouts: Vec<Rollout>,
     losses: Vec<Loss>,
@@ -79,7 +87,7 @@ pub struct Correlator {
 }
 
 /// What stays to the end.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Kept {
     failures: Vec<Failure>,
     meetings: Vec<Meeting>,
@@ -89,7 +97,7 @@ struct Kept {
 }
 
 /// Where the client-side entries are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Places {
     services: HashSet<SocketAddr, FixedState>,
     client_nodes: HashSet<NetnsId, FixedState>,
@@ -104,23 +112,24 @@ impl Correlator {
             .filter(|netns| netns.role == NetnsRole::ClientNode)
             .map(|netns| netns.id)
             .collect();
-        let tick = header.hz.filter(|hz| *hz > 0).map_or(10, |hz| 1000_u64.div_ceil(u64::from(hz)));
         Correlator {
             began: header.began,
             now: header.began,
             places: Places { services: header.services.iter().copied().collect(), client_nodes },
             timers: Timers::new(header),
-            // A life is counted in ticks and read between two of them; the rest is for a tick that came
-            // late and for the way from the table to the device.
-            slack: Duration::from_millis(2 * tick + 20),
+            slack: slack(header),
             lanes: Lanes::default(),
             pods: Pods::default(),
             endpoints: Endpoints::default(),
             ledger: Ledger::default(),
             unported: unported::Recent::new(header),
+            connects: connects::Connects::default(),
+            workloads: BTreeMap::new(),
             trials: Trials::default(),
             tally: Tally::new(header.began),
+            sample: Sample::new(header.began),
             renewal: Renewal::default(),
+            translation: Translation::default(),
             kept: Kept::default(),
             rollouts: Vec::new(),
             losses: Vec::new(),
@@ -148,7 +157,9 @@ impl Correlator {
                 self.count("cluster changes");
                 self.cluster(seen, change, (*since).min(event.time));
             }
-            EventKind::RequestStarted(started) => self.request_started(seen, started),
+            EventKind::RequestStarted(started) => {
+                self.request_started(seen, started);
+            }
             EventKind::RequestEnded(ended) => {
                 self.trials.request_ended(seen, ended);
                 self.request_ended(seen, ended);
@@ -166,6 +177,12 @@ impl Correlator {
                 from: *since,
                 to: event.time,
             }),
+            // That time went on until here is all it says.
+            EventKind::Ended => {}
+            EventKind::Connect(connect) => self.connect_ended(seen, connect),
+            EventKind::Workload(workload) => {
+                self.workloads.insert(workload.cgroup, workload.clone());
+            }
         }
         self.settle_due();
         self.sweep();
@@ -191,10 +208,13 @@ impl Correlator {
             meetings: kept.meetings,
             entries: kept.entries,
             tally: self.tally,
+            sample: self.sample,
             requests: self.ledger.into_counts(),
             losses: self.losses,
             renewal: self.renewal,
+            translation: self.translation,
             closes: self.closes,
+            workloads: self.workloads,
             interventions: self.trials.finish(),
             counters,
         }
@@ -267,6 +287,7 @@ impl Correlator {
             return;
         }
         match (state.old, state.new) {
+            (SockState::Close, SockState::SynSent) => self.connect_began(now),
             (SockState::Established, SockState::FinWait1) => {
                 self.closes.0 += 1;
                 self.closed(now, state.tuple, ClosedBy::Client);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::attempt::{Answer, Attempt, Dropped, Icmp, Reset};
+use super::attempt::{Answer, Attempt, Dropped, Hop, Icmp, Reset};
 use super::entry::{Found, Unsure};
 use super::{Correlator, Seen};
 use crate::model::{Direction, Hook, Isn, Lookup, PacketEvent, Segment, TcpFlags, Tuple};
@@ -38,14 +38,16 @@ impl Correlator {
     /// A SYN elsewhere than in the client's node: behind NAT, or in a namespace without an entry of ours.
     fn syn_hop(&mut self, now: Seen, packet: &PacketEvent, isn: Isn) {
         match self.attempt_of(packet.tuple.src, isn) {
-            Some(attempt) => attempt.hop(packet.netns, now),
+            Some(attempt) => {
+                attempt.hop(Hop { netns: packet.netns, ifindex: packet.ifindex, seen: now });
+            }
             None => self.count("SYNs of no known attempt"),
         }
     }
 
     fn answer(&mut self, now: Seen, packet: &PacketEvent, lookup: Option<&Lookup>, isn: Isn) {
         let from = lookup.map_or(packet.tuple.src, |lookup| lookup.reply.src);
-        self.pods.answered(from.ip(), now);
+        self.pods.accepted(from.ip(), now);
         let Some(lookup) = lookup else {
             match self.attempt_of(packet.tuple.dst, isn) {
                 Some(attempt) => {

@@ -25,6 +25,9 @@ pub enum GoneBy {
     Silence,
 }
 
+/// So long after its deletion an answer may still be told of: two sources, and clocks of two machines.
+const AFTERMATH: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// One life of a pod at one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLife {
@@ -48,6 +51,9 @@ pub struct PodLife {
     pub last_answer: Option<Seen>,
     /// The last attempt that the rules sent to it afresh.
     pub last_fresh: Option<Seen>,
+    /// How many connects its address accepted after its object was deleted, while nobody else was known to have the
+    /// address; and the last of them.
+    pub accepted_after: Option<(u64, Seen)>,
 }
 
 impl PodLife {
@@ -161,6 +167,7 @@ impl Pods {
                 deleted: None,
                 last_answer: None,
                 last_fresh: None,
+                accepted_after: None,
             });
             self.by_name.insert(name.to_owned(), self.lives.len() - 1);
             self.lives.len() - 1
@@ -201,6 +208,19 @@ impl Pods {
             let life = &mut self.lives[index];
             if life.deleted.is_none_or(|deleted| now.time < deleted.time) {
                 life.last_answer = latest(life.last_answer, now);
+            }
+        }
+    }
+
+    /// The owner of the address sent a SYN-ACK. If it is deleted, one of the two is not so: what was told of it, or that
+    /// nobody else has its address.
+    pub(super) fn accepted(&mut self, address: IpAddr, now: Seen) {
+        self.answered(address, now);
+        if let Some(index) = self.owner_index(address, now.time) {
+            let life = &mut self.lives[index];
+            if life.deleted.is_some_and(|deleted| now.time.since(deleted.time) > AFTERMATH) {
+                let (count, _) = life.accepted_after.unwrap_or((0, now));
+                life.accepted_after = Some((count + 1, now));
             }
         }
     }

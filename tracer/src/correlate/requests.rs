@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use super::attempt::Attempt;
 use super::entry::{Found, Maker, OlderBy, Unsure};
 use super::lanes::Lane;
+use super::sample::SampledEnd;
 use super::timeline::{Failure, Meeting, MeetingEnd, Requests};
 use super::{Correlator, SETTLE, Seen};
 use crate::model::{MonoNs, Outcome, RequestEnded, RequestId, RequestStarted, Reuse, Tuple};
@@ -25,14 +26,14 @@ pub const SLOW_NAME: Duration = Duration::from_secs(1);
 const SKEW: Duration = Duration::from_millis(5);
 
 /// The requests that are open, and those that ended and wait for their last packets.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     open: HashMap<RequestId, Seen, FixedState>,
     waiting: VecDeque<Waiting>,
     counts: Requests,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     due: MonoNs,
     ended: RequestEnded,
@@ -40,6 +41,14 @@ struct Waiting {
 }
 
 impl Ledger {
+    /// So many were open at once.
+    pub(super) fn open_at_once(&mut self, time: MonoNs, open: u32) {
+        let most = self.counts.most_open.last().map_or(0, |(_, most)| *most);
+        if open > most {
+            self.counts.most_open.push((time, open));
+        }
+    }
+
     pub(super) fn into_counts(mut self) -> Requests {
         self.counts.unfinished = self.open.len() as u64;
         self.counts
@@ -53,10 +62,7 @@ impl Correlator {
         let waiting = self.ledger.waiting.len();
         let open = self.ledger.open.len().saturating_sub(waiting);
         let open = u32::try_from(open).unwrap_or(u32::MAX);
-        let most = self.ledger.counts.most_open.last().map_or(0, |(_, most)| *most);
-        if open > most {
-            self.ledger.counts.most_open.push((now.time, open));
-        }
+        self.ledger.open_at_once(now.time, open);
     }
 
     pub(super) fn request_ended(&mut self, now: Seen, ended: &RequestEnded) {
@@ -84,7 +90,12 @@ impl Correlator {
             let quiet = if self.ledger.open.is_empty() { QUIET } else { keep };
             self.settle_client(client, |lane, attempt| {
                 let over = attempt.close.is_some() || attempt.reset.is_some();
-                let quiet = if attempt.kept.is_some() && !over { IDLE } else { quiet };
+                let quiet = match (attempt.kept, over) {
+                    (Some(_), false) => IDLE,
+                    // What its requests were is known, and no further one will come.
+                    (Some(_), true) => QUIET,
+                    (None, _) => quiet,
+                };
                 now.since(attempt.last_seen().max(lane.touched)) > quiet
             });
             self.retire_entries(client, keep);
@@ -132,6 +143,9 @@ impl Correlator {
             self.tally.at(start).started += 1;
         }
         // Its socket was made when there was an address.
+        if let Some(resolution) = ended.resolution {
+            self.ledger.counts.names.count(resolution);
+        }
         let resolution = ended.resolution.map_or(Duration::ZERO, |resolution| resolution.took);
         let opened = start + resolution;
         let mut attempt = self.attempt_for(&ended, opened, end.time);
@@ -156,6 +170,10 @@ impl Correlator {
             }
             self.tally.at(start).ok += 1;
             if ended.reuse.is_connect() {
+                let source = ended.source.or(attempt.as_ref().map(|attempt| attempt.orig.src));
+                if let Some(source) = source {
+                    self.sample.add(start, source.port(), SampledEnd::Answered);
+                }
                 self.connected(start, attempt);
             } else if let Some(backend) = attempt.and_then(|attempt| attempt.backend()) {
                 // Its pod was there, though no packet of the answer is recorded.
@@ -164,7 +182,8 @@ impl Correlator {
             return;
         };
         self.ledger.counts.failed += 1;
-        self.kept.failures.push(Failure { ended, symptom, start, started, end, attempt });
+        let by = self.connects.by.remove(&ended.id);
+        self.kept.failures.push(Failure { ended, symptom, start, started, end, attempt, by });
     }
 
     /// A request succeeded on a connection that it had made.
@@ -330,6 +349,14 @@ impl Correlator {
         } else {
             MeetingEnd::Unanswered
         };
+        let port = attempt.orig.src.port();
+        match end {
+            MeetingEnd::Accepted | MeetingEnd::Answered => {
+                self.sample.add(start, port, SampledEnd::Answered);
+            }
+            MeetingEnd::Unanswered => self.sample.add(start, port, SampledEnd::Unanswered),
+            MeetingEnd::Open => {}
+        }
         if self.is_meeting(&attempt) {
             if end == MeetingEnd::Accepted {
                 self.tally.at(start).connects_ok += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Hop};
 use super::entry::{Entry, Found, Maker, Sight, Unsure, expires};
 use super::{Correlator, Seen};
 use crate::model::{Isn, Lookup, NetnsId, PacketEvent};
@@ -40,6 +40,7 @@ impl Correlator {
             None => {
                 let found = sight.found(before);
                 self.unported.first(now.time, lookup.orig, isn);
+                self.translation.first_syn(lookup);
                 let attempt = Attempt::new(lookup.orig, isn, now, found.clone());
                 (lane.push_attempt(attempt), found)
             }
@@ -55,14 +56,19 @@ impl Correlator {
             Some(attempt) => {
                 let elsewhere = attempt.place.is_some_and(|(place, _)| place != netns);
                 let again = now.time.since(attempt.last_syn.time) >= RETRANSMISSION;
+                // A SYN that meets a TIME_WAIT socket of the pod is answered by an ACK, which the client answers by a
+                // RST: that takes the entry, and the client sends its SYN again two ticks later, not after a second
+                // (tcp_rcv_synsent_state_process, TCP_TIMEOUT_MIN).
+                let afresh = before.is_some_and(|entry| entry.ended.is_some());
                 let untranslated = matches!(attempt.found, Found::Untranslated);
                 if elsewhere && !again && untranslated && lookup.is_translated() {
                     // The client's own namespace tracks connections too, before the node translates them.
+                    self.translation.first_syn_again(lookup);
                     (attempt, sight.found(before))
-                } else if again && !elsewhere {
+                } else if (again || afresh) && !elsewhere {
                     return self.retransmission(now, netns, lookup, isn);
                 } else {
-                    attempt.hop(netns, now);
+                    attempt.hop(Hop { netns, ifindex: packet.ifindex, seen: now });
                     return;
                 }
             }
@@ -131,6 +137,9 @@ impl Correlator {
                 }
                 return;
             }
+        }
+        if let (Found::Fresh { .. }, Some(index)) = (found, at) {
+            self.translation.followed(&lane.entries[index], now.time);
         }
         let (made, maker, met) = match found {
             Found::Fresh { .. } | Found::Untranslated => {

@@ -14,6 +14,7 @@
 //!                                             connection `nth 4`, after a question for its name `name 2s`,
 //!                                             or `name 3s unanswered`; `received 9` bytes of an answer
 //! 10s   connect 40002 isn 1 to a keep         a request that makes a connection which stays for more
+//! 10s   socket 40002 3s fails 110              a connect of curl that took 3 s; or `connects`, `is-reset`
 //! 20s   flush 40000+ 40002-                   stale entries, deleted or left, with 100 s to live
 //! 20s   timeout 120s 10s                      the SYN_SENT timer is changed on purpose
 //! ```
@@ -24,18 +25,20 @@ use std::time::Duration;
 
 use super::{Correlator, SYN_SENT, Timeline};
 use crate::model::{
-    ClockAnchor, ClusterEvent, CtInfo, CtState, CtStatus, DropReason, EndpointChange, EntryLife,
-    Event, EventKind, FlushedEntry, Hook, HookStatus, IfIndex, Intervention, Lookup, LossSource,
-    MonoNs, NameError, Netns, NetnsId, NetnsRole, Origin, Outcome, PacketEvent, PodChange,
-    RequestEnded, RequestId, RequestStarted, Resolution, Reuse, RolloutChange, Segment, Seq,
-    SockState, Symptom, Sysctl, TcpFlags, TcpStateEvent, TraceHeader, Tuple, WallNs,
+    ClockAnchor, ClusterEvent, ConnectEnd, ConnectEvent, CtInfo, CtState, CtStatus, DropReason,
+    EndpointChange, EntryLife, Event, EventKind, FlushedEntry, Hook, HookStatus, IfIndex,
+    Intervention, Lookup, LossSource, MonoNs, NameError, Netns, NetnsId, NetnsRole, Origin,
+    Outcome, PacketEvent, PodChange, Process, RequestEnded, RequestId, RequestStarted, Resolution,
+    Reuse, RolloutChange, Segment, Seq, SockState, Symptom, Sysctl, TcpFlags, TcpStateEvent,
+    TraceHeader, Tuple, WallNs,
 };
 
-/// The client's node, the other node, the client's pod, and a pod, as namespaces.
+/// The client's node, the other node, the client's pod, pod b, and a router between the nodes, as namespaces.
 pub(crate) const CLIENT_NODE: NetnsId = NetnsId(1);
 const OTHER_NODE: NetnsId = NetnsId(2);
 const CLIENT: NetnsId = NetnsId(3);
 const POD: NetnsId = NetnsId(4);
+const ROUTER: NetnsId = NetnsId(5);
 const BEGAN: MonoNs = MonoNs(1_000_000_000_000);
 
 /// A trace in memory.
@@ -113,7 +116,8 @@ impl Scene {
                     netns(CLIENT_NODE, "n1", NetnsRole::ClientNode),
                     netns(OTHER_NODE, "n2", NetnsRole::Node),
                     netns(CLIENT, "client", NetnsRole::Client),
-                    netns(POD, "pod", NetnsRole::Other),
+                    netns(POD, "b", NetnsRole::Other),
+                    netns(ROUTER, "router", NetnsRole::Other),
                 ],
                 sysctls: vec![Sysctl {
                     netns: CLIENT_NODE,
@@ -288,6 +292,13 @@ impl Scene {
                 let flags = TcpFlags::RST | TcpFlags::ACK;
                 self.packet(at, CLIENT_NODE, orig.reversed(), (flags, 0, ack), Some(lookup));
             }
+            ["client-rst", port, "to", pod] => {
+                let orig = Tuple::new(self.source(port), self.service);
+                let reply = Tuple::new(self.backend(pod), orig.src);
+                let lookup = lookup(orig, reply, life("10s"), CtState::Close);
+                let tuple = reply.reversed();
+                self.packet(at, CLIENT_NODE, tuple, (TcpFlags::RST, 0, 0), Some(lookup));
+            }
             ["send-reset", port, "isn", isn, "by", pod] => {
                 let tuple = Tuple::new(self.source(port), self.backend(pod));
                 self.packet(at, POD, tuple, (TcpFlags::SYN, number(isn), 0), None);
@@ -313,6 +324,7 @@ impl Scene {
                 let netns = match *place {
                     "node" => CLIENT_NODE,
                     "pod" => POD,
+                    "router" => ROUTER,
                     _ => bad(),
                 };
                 let orig = Tuple::new(self.source(port), self.service);
@@ -326,6 +338,22 @@ impl Scene {
                 self.packet(at, netns, orig, (TcpFlags::SYN, number(isn), 0), lookup);
                 self.hook(Hook::KfreeSkb);
                 self.reason(DropReason(7));
+            }
+            ["socket", port, took, end @ ..] => {
+                let end = match end {
+                    ["connects"] => ConnectEnd::Established,
+                    ["fails", errno] => ConnectEnd::Failed { errno: number(errno) as i32 },
+                    ["is-reset"] => ConnectEnd::Reset { errno: 104 },
+                    _ => bad(),
+                };
+                let connect = ConnectEvent {
+                    netns: CLIENT,
+                    tuple: Tuple::new(self.source(port), self.service),
+                    started: Some(at - duration(took)),
+                    end,
+                    by: Some(Process { pid: 7, name: "curl".to_owned(), cgroup: 3 }),
+                };
+                self.push(at, EventKind::Connect(connect));
             }
             ["state", port, old, new] => {
                 let state = |name: &str| match name {

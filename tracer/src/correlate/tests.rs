@@ -188,3 +188,27 @@ fn a_pod_asked_to_go_at_an_unknown_moment_is_gone_from_its_last_answer_after_the
     let answered = asked_between("12s connect 40002 isn 1 to a").as_secs_f64();
     assert!((12.0..12.1).contains(&answered), "{answered}");
 }
+
+/// The first SYN meets a TIME_WAIT socket of a pod that is just going: an ACK comes, the client's RST takes the entry,
+/// and the SYN goes out again after two ticks.
+#[test]
+fn an_entry_made_by_a_syn_that_was_sent_again_at_once_has_its_maker() {
+    let timeline = read(
+        "0s      pod a 10.0.1.7 added
+         0s      load until 1s to a
+         3s      pod a 10.0.1.7 asked
+         3.1s    syn 40000 isn 1 left 120s to a
+         3.1s    client-rst 40000 to a
+         3.11s   syn 40000 isn 1 left 120s to a
+         3.2s    pod a 10.0.1.7 deleted
+         3.1s    request 1 40000 connect-timeout 3s
+         20s     syn 40000 isn 2 left 103.11s to a
+         20s     request 2 40000 connect-timeout 3s",
+    );
+    let second = timeline.failures[1].attempt.as_ref().expect("its packets were seen");
+    let super::Found::Older(older) = &second.found else { panic!("{:?}", second.found) };
+    assert_eq!(older.by, super::OlderBy::SameEntry);
+    let made = older.made.expect("it is known").seconds_from(timeline.began);
+    assert!((made - 3.11).abs() < 1e-6, "{made}");
+    assert_eq!(older.maker.map(|maker| maker.request), Some(Some(crate::model::RequestId(1))));
+}

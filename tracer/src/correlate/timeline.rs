@@ -1,14 +1,19 @@
 //! What happened, put together: the correlator's result.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::endpoints::Endpoints;
 use super::entry::{Entry, Renewal};
 use super::pods::{Pods, Seen};
+use super::sample::Sample;
 use super::tally::Tally;
+use super::translation::Translation;
 use super::trials::Intervened;
-use crate::model::{Hook, LossSource, MonoNs, RequestEnded, Symptom};
+use crate::model::{
+    Hook, LossSource, MonoNs, Process, RequestEnded, Resolution, Symptom, Workload,
+};
 
 /// All that a verdict rests on. Successes are counts; failures, meetings and entries are kept one by one.
 #[derive(Clone, Debug)]
@@ -33,14 +38,20 @@ pub struct Timeline {
     pub entries: Vec<Entry>,
     /// Requests and connects over time.
     pub tally: Tally,
+    /// Connects over time and source ports, but for those that made a request fail; thinned.
+    pub sample: Sample,
     /// The counts of requests.
     pub requests: Requests,
     /// What was lost.
     pub losses: Vec<Loss>,
     /// What this kernel does with an unreplied entry's timer.
     pub renewal: Renewal,
+    /// What conntrack does with connects here.
+    pub translation: Translation,
     /// Connections closed first by the client, and by the server.
     pub closes: (u64, u64),
+    /// What the cgroups are whose processes connected, where that was told.
+    pub workloads: BTreeMap<u64, Workload>,
     /// What was changed on purpose, and what came of it.
     pub interventions: Vec<Intervened>,
     /// What was done with the events.
@@ -60,8 +71,40 @@ pub struct Requests {
     pub slow_names: u64,
     /// That began and did not end in the trace.
     pub unfinished: u64,
+    /// Those that asked for a name.
+    pub names: Names,
     /// The largest number that were open at once, each time that it grew.
     pub most_open: Vec<(MonoNs, u32)>,
+}
+
+/// Names that requests asked for, by the client's word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// How many.
+    pub asked: u64,
+    /// How many of them got no address.
+    pub failed: u64,
+    /// How long those that got one took, together.
+    pub took: Duration,
+    /// How long the slowest of these took.
+    pub longest: Duration,
+}
+
+impl Names {
+    pub(super) fn count(&mut self, resolution: Resolution) {
+        self.asked += 1;
+        if resolution.failed.is_some() {
+            self.failed += 1;
+        } else {
+            self.took = self.took.saturating_add(resolution.took);
+            self.longest = self.longest.max(resolution.took);
+        }
+    }
+
+    /// How many got an address.
+    pub fn resolved(&self) -> u64 {
+        self.asked - self.failed
+    }
 }
 
 /// A rollout.
@@ -90,6 +133,8 @@ pub struct Failure {
     pub end: Seen,
     /// Its connect, if any packet was seen of it.
     pub attempt: Option<Attempt>,
+    /// The process that made it, where the kernel told.
+    pub by: Option<Process>,
 }
 
 /// An attempt that met an older entry.
@@ -138,6 +183,7 @@ impl Loss {
                 | LossSource::Codec
                 | LossSource::TraceFile
                 | LossSource::Capture
+                | LossSource::Window
         )
     }
 

@@ -9,12 +9,12 @@ pub const SYN_SENT: &str = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
 
 /// The history of the SYN_SENT timers. An entry keeps the timer that was in force when it was made
 /// (`nf_conntrack_tcp_packet` reads the table when it sets a timeout, never later).
-#[derive(Debug, Default)]
-pub(super) struct Timers {
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
     spans: Vec<Span>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Span {
     netns: NetnsId,
     from: MonoNs,
@@ -23,7 +23,7 @@ struct Span {
 
 /// What the timers say of when an entry was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub enum Made {
     /// At this time, by the only timer that fits.
     At(MonoNs),
     /// Two timers fit, and so do two times.
@@ -33,7 +33,8 @@ pub(super) enum Made {
 }
 
 impl Timers {
-    pub(super) fn new(header: &TraceHeader) -> Timers {
+    /// The timers at the start.
+    pub fn new(header: &TraceHeader) -> Timers {
         let spans = header
             .sysctls
             .iter()
@@ -47,7 +48,7 @@ impl Timers {
     }
 
     /// The timer was changed.
-    pub(super) fn set(&mut self, netns: NetnsId, at: MonoNs, value: &str) {
+    pub fn set(&mut self, netns: NetnsId, at: MonoNs, value: &str) {
         if let Some(timer) = seconds(value) {
             self.spans.push(Span { netns, from: at, timer });
             self.spans.sort_by_key(|span| span.from);
@@ -61,13 +62,7 @@ impl Timers {
 
     /// When the entry was made that has `remaining` to live at `now`, if it was never renewed. `slack` is
     /// how exactly the remaining life is known.
-    pub(super) fn made(
-        &self,
-        netns: NetnsId,
-        now: MonoNs,
-        remaining: Duration,
-        slack: Duration,
-    ) -> Made {
+    pub fn made(&self, netns: NetnsId, now: MonoNs, remaining: Duration, slack: Duration) -> Made {
         let expires = now + remaining;
         let mut spans = self.spans.iter().filter(|span| span.netns == netns).peekable();
         let mut found = Made::Unknown;
@@ -93,6 +88,13 @@ impl Timers {
         }
         found
     }
+}
+
+/// How exactly an entry's remaining life is known in a trace with this header: it is counted in ticks and read
+/// between two of them; the rest is for a tick that came late and for the way from the table to the device.
+pub fn slack(header: &TraceHeader) -> Duration {
+    let tick = header.hz.filter(|hz| *hz > 0).map_or(10, |hz| 1000_u64.div_ceil(u64::from(hz)));
+    Duration::from_millis(2 * tick + 20)
 }
 
 fn seconds(value: &str) -> Option<Duration> {

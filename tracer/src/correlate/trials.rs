@@ -40,7 +40,7 @@ pub struct Trial {
 }
 
 /// What trials are waited for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Trials {
     all: Vec<Intervened>,
     /// By the client's end: which intervention, from when to when, and whether treated.
@@ -49,7 +49,7 @@ pub(super) struct Trials {
 }
 
 /// A timer that was set on purpose.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Timer {
     nth: usize,
     since: MonoNs,

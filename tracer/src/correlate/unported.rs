@@ -17,7 +17,7 @@ const SKEW: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The attempts of the last while, in the order of their first SYNs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Recent {
     /// Only others' logs leave ports out.
     on: bool,

@@ -15,7 +15,7 @@ pub use capture::{CaptureReader, Piece};
 pub use input::{Input, Kind};
 pub use reader::TraceReader;
 pub use text::{TextReader, sysctls};
-pub use writer::{Existing, TraceWriter, check};
+pub use writer::{Existing, TraceWriter, check, create};
 
 use crate::codec::pcap::PcapError;
 use crate::codec::trace::{HeaderError, TooLarge};

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::{FileError, Input};
-use crate::codec::trace::{Decoder, Preamble, Step, Trailer};
+use crate::codec::trace::{Advanced, Decoder, Preamble, Trailer};
 use crate::model::{Event, TraceHeader};
 
 /// Bytes asked of the disk at once.
@@ -68,6 +68,27 @@ impl TraceReader {
         self.input.length()
     }
 
+    /// The next event, lent: no copy of it is made. None at the end.
+    ///
+    /// # Errors
+    /// If the file can't be read any further; then this is the end.
+    pub fn advance(&mut self) -> Result<Option<&Event>, FileError> {
+        while !self.done {
+            match self.decoder.advance() {
+                Advanced::Event => return Ok(Some(self.decoder.event())),
+                Advanced::End => self.done = true,
+                Advanced::More => {
+                    if let Err(source) = self.read_more() {
+                        self.done = true;
+                        let path = self.input.path().to_owned();
+                        return Err(FileError::Read { path, source });
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
     fn read_more(&mut self) -> io::Result<()> {
         let count = loop {
             match self.input.read(&mut self.chunk) {
@@ -87,25 +108,7 @@ impl Iterator for TraceReader {
     type Item = Result<Event, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        loop {
-            match self.decoder.step() {
-                Step::Event(event) => return Some(Ok(event)),
-                Step::End => {
-                    self.done = true;
-                    return None;
-                }
-                Step::More => {
-                    if let Err(source) = self.read_more() {
-                        self.done = true;
-                        let path = self.input.path().to_owned();
-                        return Some(Err(FileError::Read { path, source }));
-                    }
-                }
-            }
-        }
+        self.advance().map(|event| event.cloned()).transpose()
     }
 }
 

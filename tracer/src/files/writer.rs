@@ -150,7 +150,11 @@ impl Drop for TraceWriter {
     }
 }
 
-fn create(path: &Path, existing: Existing) -> Result<File, FileError> {
+/// The file for a trace that is written whole, as it came from elsewhere.
+///
+/// # Errors
+/// As [`TraceWriter::create`].
+pub fn create(path: &Path, existing: Existing) -> Result<File, FileError> {
     let failed = |source| FileError::Create { path: path.to_owned(), source };
     match open(path, existing)? {
         Opened::New(file) | Opened::Special(file) => Ok(file),

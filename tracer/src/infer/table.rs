@@ -28,4 +28,9 @@ impl TableSilence {
         }
         self.0.silent(now)
     }
+
+    /// What follows from nothing more having happened until now.
+    pub fn at(&mut self, now: MonoNs) -> Vec<Event> {
+        self.0.silent(now)
+    }
 }

@@ -6,18 +6,19 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Btf, Ebpf, EbpfError};
 use aya_log::EbpfLogger;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use tracer_ebpf::fields::Feature;
 
 use super::capability::{Capabilities, Capability, in_user_namespace};
+use super::connects::Connects;
 use super::fields::{self, FieldsError, KernelTypes, Offsets};
 use super::losses::Losses;
 use super::{hz, programs as object};
 use crate::codec::ring;
-use crate::model::{Event, Hook, HookStatus, NetnsId};
+use crate::model::{Event, EventKind, Hook, HookStatus, NetnsId};
 
 /// Records passed on in one go, so that a flood can't keep the caller from looking at its wish to stop.
 const BATCH: usize = 1 << 16;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub netns: Vec<NetnsId>,
     /// The ring buffer's size in bytes; rounded up to a power of two of pages.
     pub ring_bytes: u32,
+    /// Whether connects are told of, their processes and how they end: where no request log tells of them.
+    pub connects: bool,
     /// Whether the programs log what they do, through the `log` crate at debug level.
     pub program_log: bool,
 }
@@ -46,6 +49,7 @@ impl Settings {
             services,
             netns: Vec::new(),
             ring_bytes: tracer_ebpf::RING_BYTES,
+            connects: false,
             program_log: false,
         }
     }
@@ -125,6 +129,9 @@ pub struct Tracer {
     hooks: Vec<HookStatus>,
     drop_reasons: BTreeMap<u32, String>,
     notes: Vec<String>,
+    filter: Option<Filter>,
+    /// The open connects, if they are asked for.
+    connects: Option<Connects>,
     /// Owns the programs and their links.
     programs: Option<Ebpf>,
 }
@@ -152,6 +159,10 @@ impl Tracer {
         object::watch(&mut programs, settings)?;
         let ring = object::take(&mut programs, tracer_ebpf::MAP_EVENTS, RingBuf::try_from)?;
         let counters = object::take(&mut programs, tracer_ebpf::MAP_LOST, PerCpuArray::try_from)?;
+        let filter = Filter {
+            services: object::take(&mut programs, tracer_ebpf::MAP_SERVICES, HashMap::try_from)?,
+            backends: object::take(&mut programs, tracer_ebpf::MAP_BACKENDS, HashMap::try_from)?,
+        };
         let hooks = object::attach_all(&mut programs, &types, &offsets, &btf)?;
 
         let hz = hz::ticks_per_second();
@@ -168,8 +179,15 @@ impl Tracer {
             hooks,
             drop_reasons: types.drop_reasons(),
             notes,
+            filter: Some(filter),
+            connects: settings.connects.then(Connects::default),
             programs: Some(programs),
         })
+    }
+
+    /// What the programs watch, for whoever adds to it while they run. None the second time.
+    pub fn take_filter(&mut self) -> Option<Filter> {
+        self.filter.take()
     }
 
     /// Every hook and whether its program runs.
@@ -234,7 +252,11 @@ impl Tracer {
         for passed in 0..BATCH {
             let Some(record) = self.ring.next() else { return passed };
             match ring::decode(&record, self.kernel) {
-                Ok(event) => sink(event),
+                Ok(event) => {
+                    let connect = connect(self.connects.as_mut(), &event, &record);
+                    sink(event);
+                    connect.into_iter().for_each(&mut *sink);
+                }
                 Err(error) => {
                     log::debug!("{error}");
                     self.losses.add_undecoded();
@@ -249,6 +271,43 @@ impl Tracer {
             .tell(sink)
             .map_err(|source| KernelError::Map { map: tracer_ebpf::MAP_LOST, source })
     }
+}
+
+/// What the attached programs watch, to be added to while they run. Nothing is ever taken out: entries outlive the
+/// endpoints that they were made for.
+pub struct Filter {
+    services: HashMap<MapData, object::EndpointKey, u8>,
+    backends: HashMap<MapData, object::EndpointKey, u8>,
+}
+
+impl Filter {
+    /// Watches these Services too, as address and port in front of NAT.
+    ///
+    /// # Errors
+    /// If the map is full.
+    pub fn watch(&mut self, services: &[SocketAddr]) -> Result<(), KernelError> {
+        insert(&mut self.services, services, tracer_ebpf::MAP_SERVICES)
+    }
+
+    /// Takes these for backends before a SYN has shown them.
+    ///
+    /// # Errors
+    /// If there is no memory; the oldest go where the map is full.
+    pub fn expect(&mut self, backends: &[SocketAddr]) -> Result<(), KernelError> {
+        insert(&mut self.backends, backends, tracer_ebpf::MAP_BACKENDS)
+    }
+}
+
+fn insert(
+    set: &mut HashMap<MapData, object::EndpointKey, u8>,
+    endpoints: &[SocketAddr],
+    map: &'static str,
+) -> Result<(), KernelError> {
+    for endpoint in endpoints {
+        set.insert(object::endpoint_key(endpoint), 1, 0)
+            .map_err(|source| KernelError::Map { map, source })?;
+    }
+    Ok(())
 }
 
 /// Whether this binary, account and kernel could trace, as far as can be told without loading anything: for a
@@ -281,6 +340,13 @@ fn check_capabilities() -> Result<(), KernelError> {
         return Err(KernelError::Capability { missing });
     }
     if in_user_namespace() { Err(KernelError::UserNamespace) } else { Ok(()) }
+}
+
+/// The connect that a record ends, if they are asked for.
+fn connect(connects: Option<&mut Connects>, event: &Event, record: &[u8]) -> Option<Event> {
+    let connects = connects?;
+    let EventKind::TcpState(change) = &event.kind else { return None };
+    connects.take(event.time, change, ring::socket_detail(record)?)
 }
 
 fn start_log(programs: &mut Ebpf) -> Option<EbpfLogger<&'static dyn log::Log>> {

@@ -4,10 +4,11 @@
 pub mod attach;
 pub mod btf;
 pub mod capability;
+mod connects;
 pub mod fields;
 pub mod hz;
 mod losses;
 mod programs;
 
-pub use attach::{KernelError, Settings, Tracer, preflight, with_causes};
+pub use attach::{Filter, KernelError, Settings, Tracer, preflight, with_causes};
 pub use programs::has_programs;

@@ -89,7 +89,9 @@ pub(super) fn take<T>(
 }
 
 /// The bytes of a `tracer_ebpf::record::Endpoint`.
-fn endpoint_key(service: &SocketAddr) -> [u8; size_of::<tracer_ebpf::record::Endpoint>()] {
+pub(super) type EndpointKey = [u8; size_of::<tracer_ebpf::record::Endpoint>()];
+
+pub(super) fn endpoint_key(service: &SocketAddr) -> EndpointKey {
     let address = match service.ip() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,

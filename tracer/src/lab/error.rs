@@ -69,6 +69,18 @@ pub enum LabError {
         /// What its last probe got.
         answer: String,
     },
+    /// The DNS server's log could not be had.
+    #[error("cannot keep the DNS server's log")]
+    DnsLog(#[source] io::Error),
+    /// A connection of the lab's own could not be made or brought into its state.
+    #[error("a connection of the lab's own: {what}")]
+    Held {
+        /// What did not come about.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A thread or a runtime could not be had.
     #[error("cannot start a thread of the lab")]
     Thread(#[source] io::Error),

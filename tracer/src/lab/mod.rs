@@ -4,8 +4,11 @@
 //! Everything happens inside the lab's own namespaces. Deliberately absent: the load and the tracer; whoever
 //! builds a lab runs them in it and beside it.
 
+mod deed;
 mod deployment;
+mod dns;
 mod error;
+mod held;
 mod intervention;
 mod lag;
 mod listening;
@@ -22,7 +25,7 @@ mod slice;
 pub mod truth;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,20 +37,24 @@ use crate::sys::owner::Owner;
 use crate::sys::stop::Stop;
 use crate::sys::tool::{CONNTRACK, IP};
 
+pub use deed::DeadAddress;
 pub use deployment::Deployment;
 pub use error::LabError;
+pub use held::HeldState;
 pub use plan::Family;
 pub use rules::{ProxyMode, TrafficPolicy};
-pub use settings::{LabSettings, Way};
+pub use settings::{Dns, LabSettings, Way};
 pub use setup::{OnSigterm, SETUPS, Setup, USUAL, UnknownSetup};
 
+use dns::DnsServer;
+use held::HeldSocket;
 use network::Network;
 use plan::{Node, Plan};
 use pod::{Pod, PodSpec};
 use proxy::Proxy;
 use rules::Service;
 use slice::{Conditions, Slice};
-use truth::{PodMoment, Recorder, Truth, Watcher};
+use truth::{Names, PodMoment, Recorder, Truth, Watcher};
 
 /// The name of the app, of its Service and of its Deployment.
 pub const APP: &str = "web";
@@ -67,7 +74,9 @@ pub struct Lab {
     network: Network,
     recorder: Arc<Recorder>,
     cluster: Mutex<Cluster>,
+    held: Mutex<Vec<HeldSocket>>,
     // Ended before their namespaces go, in this order.
+    dns: Mutex<Option<DnsServer>>,
     watcher: Mutex<Option<Watcher>>,
     proxies: Mutex<Vec<Proxy>>,
     owner: Mutex<Option<Owner>>,
@@ -83,6 +92,18 @@ struct Cluster {
     changes: u64,
     /// How many pods each node has had.
     made: BTreeMap<Node, u32>,
+    /// The addresses whose pods are deleted, in that order.
+    free: Vec<(Node, IpAddr)>,
+    /// Those that run although the Deployment does not count them: of another app, or deleted on a node that
+    /// nobody reaches.
+    apart: Vec<Arc<Pod>>,
+}
+
+/// Whether an endpoint comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comes {
+    In,
+    Out,
 }
 
 /// A pod and what the API server says of it.
@@ -123,8 +144,10 @@ impl Lab {
             plan,
             network,
             target,
-            recorder: Arc::new(Recorder::new(settings.seed, client, target)),
+            recorder: Arc::new(Recorder::new(settings, client, target)),
             cluster: Mutex::default(),
+            dns: Mutex::default(),
+            held: Mutex::default(),
             watcher: Mutex::default(),
             proxies: Mutex::default(),
             owner: Mutex::new(Some(owner)),
@@ -146,8 +169,13 @@ impl Lab {
                 },
             };
             let netns = Netns::open(self.network.node(node).name())?;
-            let proxy =
-                Proxy::start(self.settings.proxy_mode, netns, service, Arc::clone(&self.recorder))?;
+            let proxy = Proxy::start(
+                self.settings.proxy_mode,
+                netns,
+                service,
+                Arc::clone(&self.recorder),
+                self.settings.clears_entries,
+            )?;
             proxy.tell(Instant::now(), Default::default());
             self.proxies().push(proxy);
         }
@@ -155,6 +183,16 @@ impl Lab {
         let watcher =
             Watcher::start(node, self.settings.snapshot_period, Arc::clone(&self.recorder))?;
         *lock(&self.watcher) = Some(watcher);
+        if let (Some(dns), Some(netns)) = (self.settings.dns, self.network.dns()) {
+            let address = match self.settings.way {
+                Way::Pod | Way::Host => self.plan.dns(),
+                Way::NodePort(_) => self.plan.dns_outside(),
+            };
+            let address = SocketAddr::new(address, plan::DNS_PORT);
+            let service = self.target.ip();
+            let server = DnsServer::start(netns, address, service, dns, &self.settings, stop)?;
+            *lock(&self.dns) = Some(server);
+        }
         self.create_first(stop)?;
         for proxy in self.proxies().iter() {
             proxy.settle(stop)?;
@@ -165,6 +203,12 @@ impl Lab {
     /// The Service as the client asks for it: its ClusterIP and port, or a node's address and port.
     pub fn service(&self) -> SocketAddr {
         self.target
+    }
+
+    /// The Service's name, and the DNS server that knows it; none if the client is to use the address.
+    pub fn name(&self) -> Option<(String, SocketAddr)> {
+        let dns = lock(&self.dns);
+        dns.as_ref().map(|server| (dns::service_name(), server.address()))
     }
 
     /// The seed of the lab's random choices.
@@ -180,6 +224,11 @@ impl Lab {
     /// The client's network namespace.
     pub fn client_netns(&self) -> &Netns {
         self.network.client()
+    }
+
+    /// The network namespace of a second client, if there is one.
+    pub fn second_client(&self) -> Option<&Netns> {
+        self.network.second_client()
     }
 
     /// Runs `work` inside the client's pod, on a thread of its own. Its sockets and threads are born there.
@@ -240,8 +289,13 @@ impl Lab {
     /// Takes one more look at the conntrack table, ends the looking, and says what the lab knows.
     ///
     /// # Errors
-    /// [`LabError::Tool`] if a look failed: then the truth has a gap.
+    /// [`LabError::Tool`] if a look failed: then the truth has a gap. What can't be had of the DNS server.
     pub fn finish_truth(&self) -> Result<Truth, LabError> {
+        if let (Some(dns), Some(server)) = (self.settings.dns, lock(&self.dns).as_ref()) {
+            let questions = server.questions()?;
+            let server = Some(server.address());
+            self.recorder.names(Names { server, delay: dns.delay, questions });
+        }
         if let Some(watcher) = lock(&self.watcher).take() {
             watcher.finish()?;
         }
@@ -253,12 +307,18 @@ impl Lab {
     /// # Errors
     /// [`LabError::Owner`] with the first thing that could not be removed; all others are.
     pub fn teardown(&self) -> Result<(), LabError> {
+        drop(lock(&self.dns).take());
         drop(lock(&self.watcher).take());
         self.proxies().clear();
-        let pods = std::mem::take(&mut self.cluster().pods);
+        let pods = {
+            let mut cluster = self.cluster();
+            let mut pods = std::mem::take(&mut cluster.apart);
+            pods.extend(std::mem::take(&mut cluster.pods).into_iter().map(|listed| listed.pod));
+            pods
+        };
         let mut result = Ok(());
-        for listed in pods {
-            result = result.and(listed.pod.kill());
+        for pod in pods {
+            result = result.and(pod.kill());
         }
         if let Some(owner) = lock(&self.owner).take() {
             result = result.and(owner.sweep().map_err(LabError::from));
@@ -287,17 +347,24 @@ impl Lab {
         let address = self.plan.pod(node, *nth);
         *nth += 1;
         let name = format!("{APP}-{revision}-{}", total + 1);
-        Ok(PodSpec { netns: owner.name(&name), name, node, address })
+        Ok(PodSpec { netns: owner.name(&name), name, app: APP, node, address })
     }
 
     /// Changes the EndpointSlice and tells the proxies, each after a lag of its own.
-    fn change_slice(&self, cluster: &mut Cluster, change: impl FnOnce(&mut Slice)) {
+    ///
+    /// In a rollout a pod that is ready comes first, and finds the proxies quiet: they follow at once. The pod that goes
+    /// for it comes right after, and must wait for their next sync. (A pod that goes without such a one before it waits
+    /// here as long, so that there is something to be seen.)
+    fn change_slice(&self, cluster: &mut Cluster, comes: Comes, change: impl FnOnce(&mut Slice)) {
         change(&mut cluster.slice);
         cluster.changes += 1;
         let now = Instant::now();
         for (node, proxy) in Node::all().zip(self.proxies().iter()) {
             let lag =
                 lag::draw(self.settings.seed, cluster.changes, node, &self.settings.rules_lag);
+            let prompt =
+                self.settings.prompt_lag.filter(|_| comes == Comes::In && proxy.is_quiet());
+            let lag = prompt.map_or(lag, |prompt| prompt.min(lag));
             proxy.tell(now + lag, cluster.slice.usable());
         }
     }
@@ -328,7 +395,7 @@ fn listing(conditions: Conditions) -> EndpointChange {
 fn pod_event(pod: &Pod, change: PodChange) -> Event {
     cluster_event(ClusterEvent::Pod {
         name: pod.name.clone(),
-        app: APP.to_owned(),
+        app: pod.app.to_owned(),
         node: pod.node.name(),
         address: Some(pod.address.ip()),
         change,

@@ -14,6 +14,8 @@ pub(crate) const SERVICE_PORT: u16 = 80;
 pub(crate) const NODE_PORT: u16 = 30080;
 /// The port of the pods.
 pub(crate) const POD_PORT: u16 = 8080;
+/// The port of the DNS server.
+pub(crate) const DNS_PORT: u16 = 53;
 /// The number of nodes.
 pub(crate) const NODES: u8 = 2;
 
@@ -131,9 +133,24 @@ impl Plan {
         self.address(1, 16)
     }
 
+    /// A second client's pod, on the same node.
+    pub(crate) fn second_client(self) -> IpAddr {
+        self.address(1, 17)
+    }
+
     /// A client outside the cluster, in the node network.
     pub(crate) fn outside(self) -> IpAddr {
         self.address(0, 200)
+    }
+
+    /// The DNS server for clients in the cluster: a pod on the other node.
+    pub(crate) fn dns(self) -> IpAddr {
+        self.address(2, 16)
+    }
+
+    /// The DNS server for a client outside the cluster, in the node network.
+    pub(crate) fn dns_outside(self) -> IpAddr {
+        self.address(0, 201)
     }
 
     /// The address of a node's `nth` pod, counted from 0. An address comes round after 235 pods.

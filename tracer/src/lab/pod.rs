@@ -1,5 +1,6 @@
 //! A pod: a real process as PID 1 in its own network and PID namespaces, and what the kubelet does to it.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -7,33 +8,39 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::ATTENTION;
 use super::error::LabError;
-use super::listening::listens;
+use super::listening::{has_unread, listens};
 use super::network::{self, Network};
 use super::plan::{Node, POD_PORT};
 use super::probe::Probe;
 use super::settings::LabSettings;
 use super::setup::OnSigterm;
 use super::truth::{PodMoment, Recorder};
-use super::{APP, ATTENTION};
 use crate::model::{self, NetnsRole};
 use crate::sys::clock;
 use crate::sys::netns::{self, Netns};
 use crate::sys::process::{Ended, Process};
 use crate::sys::stop::Stop;
+use crate::sys::sysctl;
 
 /// The least time between SIGTERM and SIGKILL, however long preStop took (pkg/kubelet/kuberuntime,
 /// minimumGracePeriodInSeconds).
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
+/// The most that a listener's backlog can hold.
+const SOMAXCONN: &str = "net.core.somaxconn";
+
 /// How often it is asked whether a process listens.
-const LISTENING_PERIOD: Duration = Duration::from_millis(5);
+pub(super) const LISTENING_PERIOD: Duration = Duration::from_millis(5);
 
 /// A pod: it has its network, and runs a little later.
 #[derive(Debug)]
 pub(crate) struct Pod {
     /// Its name.
     pub(crate) name: String,
+    /// Its app.
+    pub(crate) app: &'static str,
     /// The node it runs on.
     pub(crate) node: Node,
     /// Where it serves.
@@ -49,6 +56,8 @@ pub(crate) struct Pod {
 pub(crate) struct PodSpec {
     /// Its name.
     pub(crate) name: String,
+    /// Its app.
+    pub(crate) app: &'static str,
     /// Its network namespace's name.
     pub(crate) netns: String,
     /// The node it is to run on.
@@ -65,15 +74,15 @@ impl Pod {
         recorder: &Recorder,
     ) -> Result<Pod, LabError> {
         let created = Instant::now();
-        let PodSpec { name, netns: netns_name, node, address } = spec;
+        let PodSpec { name, app, netns: netns_name, node, address } = spec;
         netns::create(&[&netns_name])?;
         let device = name.clone();
         let netns = Netns::open(&netns_name)?;
         network.prepare(&netns)?;
         network.connect_pod(node, &netns_name, &device, address)?;
         let address = SocketAddr::new(address, POD_PORT);
-        recorder.pod_added(&name, &node.name(), address);
-        Ok(Pod { name, node, address, netns, device, created, process: OnceLock::new() })
+        recorder.pod_added(&name, app, &node.name(), address);
+        Ok(Pod { name, app, node, address, netns, device, created, process: OnceLock::new() })
     }
 
     /// Starts its process, once that is due.
@@ -94,7 +103,7 @@ impl Pod {
         let mut command = Command::new(&settings.program);
         command
             .arg("serve")
-            .args(["--listen", &listen.to_string(), "--app", APP, "--pod", &self.name])
+            .args(["--listen", &listen.to_string(), "--app", self.app, "--pod", &self.name])
             .args(["--delay", &milliseconds(settings.pod_delay)])
             .args(["--start-delay", &milliseconds(settings.pod_start_delay)])
             .arg("--die-with-parent");
@@ -105,6 +114,9 @@ impl Pod {
         }
         if settings.keep_alive {
             command.arg("--keep-alive");
+        }
+        if let Some(backlog) = settings.backlog {
+            self.netns.run(|| sysctl::write(SOMAXCONN, &backlog.to_string()))??;
         }
         let process = Process::start(Netns::open(self.netns.name())?, command)
             .map_err(|source| LabError::Process { pod: self.name.clone(), source })?;
@@ -233,6 +245,33 @@ impl Pod {
             .map_err(|source| LabError::Process { pod: self.name.clone(), source })
     }
 
+    /// Stops its process: its kernel takes connections still, and nobody accepts them.
+    pub(crate) fn freeze(&self, recorder: &Recorder) -> Result<(), LabError> {
+        let since = clock::now();
+        let failed = |source| LabError::Process { pod: self.name.clone(), source };
+        self.process().signal(Signal::SIGSTOP).map_err(failed)?;
+        recorder.frozen(self.address, since);
+        Ok(())
+    }
+
+    /// Whether each of the connections from these ports has sent it something that it did not read.
+    pub(crate) fn has_unread(&self, ports: &BTreeSet<u16>) -> bool {
+        has_unread(self.process().pid(), POD_PORT, ports).is_ok_and(|unread| unread)
+    }
+
+    /// Kills it and takes its network down, as where it is deleted by force.
+    pub(crate) fn kill_and_disconnect(
+        &self,
+        network: &Network,
+        recorder: &Recorder,
+    ) -> Result<(), LabError> {
+        recorder.pod(&self.name, PodMoment::Terminated, clock::now());
+        let failed = |source| LabError::Process { pod: self.name.clone(), source };
+        let ended = self.process().kill().map_err(failed)?;
+        recorder.pod(&self.name, PodMoment::Exited, ended.time);
+        self.disconnect(network, recorder)
+    }
+
     fn disconnect(&self, network: &Network, recorder: &Recorder) -> Result<(), LabError> {
         recorder.pod(&self.name, PodMoment::Disconnecting, clock::now());
         network.disconnect_pod(self.node, &self.device)?;
@@ -271,7 +310,7 @@ fn until_next(age: Duration, period: Duration) -> Duration {
     period.saturating_sub(since)
 }
 
-fn milliseconds(duration: Duration) -> String {
+pub(super) fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 

@@ -4,15 +4,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::ATTENTION;
 use super::error::LabError;
+use super::plan::{Family, Node};
 use super::rules::{ProxyMode, Service};
-use super::truth::Recorder;
+use super::truth::{Recorder, Span};
 use crate::sys::clock;
+use crate::sys::conntrack::Conntrack;
 use crate::sys::netns::Netns;
 use crate::sys::stop::Stop;
+
+/// kube-proxy syncs at once when it has been quiet for this long, and not more often than this otherwise
+/// (minSyncPeriod, pkg/proxy/apis/config/v1alpha1/defaults.go).
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What a proxy hears: from when on, and the endpoints to use.
 type News = (Instant, BTreeSet<SocketAddr>);
@@ -35,6 +41,7 @@ struct State {
     /// In the order in which it arrives.
     news: VecDeque<News>,
     is_syncing: bool,
+    last_sync: Option<Instant>,
     is_over: bool,
     error: Option<LabError>,
 }
@@ -52,17 +59,20 @@ impl Proxy {
         netns: Netns,
         service: Service,
         recorder: Arc<Recorder>,
+        clears_entries: bool,
     ) -> Result<Proxy, LabError> {
         let mailbox = Arc::new(Mailbox::default());
         let inside = Arc::clone(&mailbox);
         let thread = thread::Builder::new()
             .name(format!("proxy of {}", service.node.name()))
             .spawn(move || {
-                let mut sync = Sync { mode, netns, service, recorder, current: None };
+                let mut sync =
+                    Sync { mode, netns, service, recorder, clears_entries, current: None };
                 while let Some(endpoints) = inside.next() {
                     let result = sync.to(endpoints);
                     let mut state = inside.lock();
                     state.is_syncing = false;
+                    state.last_sync = Some(Instant::now());
                     state.error = state.error.take().or(result.err());
                     inside.changed.notify_all();
                 }
@@ -78,6 +88,13 @@ impl Proxy {
         let due = state.news.back().map_or(due, |(earlier, _)| due.max(*earlier));
         state.news.push_back((due, endpoints));
         self.mailbox.changed.notify_all();
+    }
+
+    /// Whether it has nothing to do and has done nothing for a while, so that it would follow a change at once.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let state = self.mailbox.lock();
+        let has_rested = state.last_sync.is_none_or(|last| last.elapsed() >= QUIET);
+        has_rested && !state.is_syncing && state.news.is_empty()
     }
 
     /// Waits until the rules say all that the proxy was told.
@@ -142,6 +159,8 @@ struct Sync {
     netns: Netns,
     service: Service,
     recorder: Arc<Recorder>,
+    /// Whether the entries of an endpoint that is withdrawn go with it.
+    clears_entries: bool,
     /// None: the rules say nothing of the Service yet.
     current: Option<BTreeSet<SocketAddr>>,
 }
@@ -157,7 +176,26 @@ impl Sync {
         let before = clock::now();
         self.mode.set(self.service.plan.family(), &self.netns, &rules)??;
         self.recorder.rules_changed(&self.service.node.name(), before, clock::now(), &endpoints);
-        self.current = Some(endpoints);
-        Ok(())
+        let before = self.current.replace(endpoints).unwrap_or_default();
+        let current = self.current.iter().flatten().copied().collect();
+        let withdrawn: BTreeSet<SocketAddr> = before.difference(&current).copied().collect();
+        if self.clears_entries && !withdrawn.is_empty() { self.clear(&withdrawn) } else { Ok(()) }
+    }
+
+    /// Deletes the entries that point at these endpoints, as kube-proxy does for UDP
+    /// (pkg/proxy/conntrack/cleanup.go).
+    fn clear(&self, withdrawn: &BTreeSet<SocketAddr>) -> Result<(), LabError> {
+        self.netns.run(|| {
+            let table = Conntrack::open()?;
+            let entries = table.entries(self.service.plan.family() == Family::Ipv6)?;
+            for entry in entries.iter().filter(|entry| withdrawn.contains(&entry.reply.src)) {
+                let from = clock::now();
+                if table.delete(entry)? && self.service.node == Node(0) {
+                    let when = Span { from, to: clock::now() };
+                    self.recorder.deleted(entry.orig.src.port(), entry.reply.src, when);
+                }
+            }
+            Ok(())
+        })?
     }
 }

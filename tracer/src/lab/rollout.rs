@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 use super::deployment::{self, Counts, Step};
 use super::{
-    APP, ATTENTION, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink, cluster_event,
-    listing, pod_event,
+    APP, ATTENTION, Cluster, Comes, Conditions, Lab, LabError, Listed, Node, Pod, PodMoment, Sink,
+    cluster_event, listing, pod_event,
 };
 use crate::model::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
 use crate::sys::clock;
@@ -30,17 +31,43 @@ impl Lab {
     /// [`LabError`]; [`LabError::Stopped`] if `stop` was requested meanwhile. On any other error it requests
     /// `stop` itself: a lab that lost a pod is over.
     pub fn rollout(&self, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
+        self.roll(None, sink, stop)
+    }
+
+    /// The same, and `gap` after its beginning the template is changed once more: from then on the pods of the first
+    /// rollout are old as well. Its events tell of two beginnings, and of one end unless the first was over by then.
+    /// No pod may be unavailable, so that none is deleted before it was ready.
+    ///
+    /// # Errors
+    /// As of [`Lab::rollout`].
+    pub fn overlapping_rollouts(
+        &self,
+        gap: Duration,
+        sink: Sink<'_>,
+        stop: &Stop,
+    ) -> Result<(), LabError> {
+        self.roll(Some(gap), sink, stop)
+    }
+
+    fn roll(&self, again: Option<Duration>, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
         let revision =
             self.cluster().pods.iter().map(|listed| listed.revision).max().unwrap_or(0) + 1;
-        let result = self.run_rollout(revision, sink, stop);
+        let result = self.run_rollout(revision, again, sink, stop);
         if result.is_err() {
             stop.request();
         }
         result
     }
 
-    fn run_rollout(&self, revision: u32, sink: Sink<'_>, stop: &Stop) -> Result<(), LabError> {
+    fn run_rollout(
+        &self,
+        mut revision: u32,
+        mut again: Option<Duration>,
+        sink: Sink<'_>,
+        stop: &Stop,
+    ) -> Result<(), LabError> {
         self.announce(RolloutChange::Started, sink);
+        let began = Instant::now();
         let (reports, reported) = mpsc::channel();
         thread::scope(|scope| {
             let without_probe = !self.settings.setup.readiness;
@@ -48,6 +75,11 @@ impl Lab {
             let mut starting = 0;
             let mut is_complete = false;
             loop {
+                if again.take_if(|gap| began.elapsed() >= *gap).is_some() {
+                    revision += 1;
+                    is_complete = false;
+                    self.announce(RolloutChange::Started, sink);
+                }
                 if !is_complete {
                     match self.settings.deployment.next(self.counts(revision)) {
                         Step::Create => {
@@ -67,7 +99,7 @@ impl Lab {
                         }
                     }
                 }
-                if is_complete && terminating == 0 && starting == 0 {
+                if is_complete && again.is_none() && terminating == 0 && starting == 0 {
                     break;
                 }
                 match reported.recv_timeout(ATTENTION) {
@@ -179,7 +211,9 @@ impl Lab {
         }
         self.recorder.pod(&pod.name, PodMoment::Ready, clock::now());
         sink(pod_event(pod, PodChange::Ready));
-        self.change_slice(&mut cluster, |slice| slice.list(pod.address, Conditions::READY));
+        self.change_slice(&mut cluster, Comes::In, |slice| {
+            slice.list(pod.address, Conditions::READY);
+        });
         sink(self.endpoint_event(pod, listing(Conditions::READY)));
     }
 
@@ -216,25 +250,51 @@ impl Lab {
         };
         let victim = deployment::victim(&nodes_of(false), &nodes_of(true))
             .expect("the controller deletes an old pod only if there is one");
-        let listed = cluster
+        let place = cluster
             .pods
-            .iter_mut()
-            .filter(|listed| !listed.is_terminating && listed.revision != revision)
+            .iter()
+            .enumerate()
+            .filter(|(_, listed)| !listed.is_terminating && listed.revision != revision)
+            .map(|(place, _)| place)
             .nth(victim)
             .expect("the victim is one of these");
+        self.ask(&mut cluster, place, sink)
+    }
+
+    /// How many pods are not terminating.
+    pub(super) fn living(&self) -> usize {
+        self.cluster().pods.iter().filter(|listed| !listed.is_terminating).count()
+    }
+
+    /// Marks the pod that was made last as terminating, and withdraws its endpoint at once.
+    ///
+    /// # Panics
+    /// If every pod is terminating.
+    pub(super) fn ask_newest(&self, sink: Sink<'_>) -> Arc<Pod> {
+        let mut cluster = self.cluster();
+        let place = cluster.pods.iter().rposition(|listed| !listed.is_terminating);
+        self.ask(&mut cluster, place.expect("a pod is left"), sink)
+    }
+
+    pub(super) fn ask(&self, cluster: &mut Cluster, place: usize, sink: Sink<'_>) -> Arc<Pod> {
+        let listed = &mut cluster.pods[place];
         listed.is_terminating = true;
         let pod = Arc::clone(&listed.pod);
         self.recorder.pod(&pod.name, PodMoment::Asked, clock::now());
         sink(pod_event(&pod, PodChange::Asked { grace: self.settings.grace }));
-        self.change_slice(&mut cluster, |slice| slice.list(pod.address, Conditions::TERMINATING));
+        self.change_slice(cluster, Comes::Out, |slice| {
+            slice.list(pod.address, Conditions::TERMINATING);
+        });
         sink(self.endpoint_event(&pod, listing(Conditions::TERMINATING)));
         pod
     }
 
-    fn mark_deleted(&self, pod: &Pod, sink: Sink<'_>) {
+    pub(super) fn mark_deleted(&self, pod: &Pod, sink: Sink<'_>) {
         let mut cluster = self.cluster();
         cluster.pods.retain(|listed| listed.pod.name != pod.name);
-        self.change_slice(&mut cluster, |slice| slice.remove(pod.address));
+        cluster.free.push((pod.node, pod.address.ip()));
+        self.change_slice(&mut cluster, Comes::Out, |slice| slice.remove(pod.address));
+        self.recorder.pod(&pod.name, PodMoment::Deleted, clock::now());
         sink(self.endpoint_event(pod, EndpointChange::Removed));
         sink(pod_event(pod, PodChange::Deleted));
     }

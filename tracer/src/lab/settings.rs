@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::deed::DeadAddress;
 use super::deployment::Deployment;
 use super::plan::Family;
 use super::rules::{ProxyMode, TrafficPolicy};
@@ -19,6 +20,15 @@ pub enum Way {
     Host,
     /// By a node's port, from outside the cluster.
     NodePort(TrafficPolicy),
+}
+
+/// How the lab's DNS server behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dns {
+    /// How long it takes to answer.
+    pub delay: Duration,
+    /// The probability that a question is not answered, from 0 to 1.
+    pub loss: f64,
 }
 
 /// What to build.
@@ -54,14 +64,31 @@ pub struct LabSettings {
     pub ready_within: Duration,
     /// From a change of the endpoints to the nodes' rules: drawn for each change and node.
     pub rules_lag: RangeInclusive<Duration>,
+    /// The same for a pod that is ready, where the proxies have been quiet for a second: they follow at once. None: as
+    /// for every other change.
+    pub prompt_lag: Option<Duration>,
     /// `terminationGracePeriodSeconds`: from the start of preStop to SIGKILL.
     pub grace: Duration,
+    /// What becomes of packets to an address whose pod is gone.
+    pub dead_address: DeadAddress,
+    /// Whether the proxies delete the entries of an endpoint that they withdraw, as kube-proxy does for UDP alone.
+    pub clears_entries: bool,
     /// From the end of a pod's process until its network is taken down.
     pub network_teardown: Duration,
     /// `nf_conntrack_tcp_timeout_syn_sent` on the nodes, in seconds; none: as this kernel has it.
     pub syn_sent_timeout: Option<u32>,
+    /// `nf_conntrack_tcp_timeout_close` on the nodes, in seconds; none: as this kernel has it.
+    pub conntrack_close_timeout: Option<u32>,
+    /// How many connections can wait until a pod accepts them (`net.core.somaxconn`); none: as many as it asks for.
+    pub backlog: Option<u32>,
     /// `ip_local_port_range` of the client.
     pub ports: RangeInclusive<u16>,
+    /// The DNS server that the client asks for the Service's name; none: it knows the address.
+    pub dns: Option<Dns>,
+    /// What else is set in the client's network namespace: sysctls by name. What this kernel does not have is left out.
+    pub client_sysctls: Vec<(&'static str, &'static str)>,
+    /// Whether a second client's pod is there, on the same node and with the same source ports.
+    pub second_client: bool,
     /// How often the lab's own truth looks at the conntrack table.
     pub snapshot_period: Duration,
 }
@@ -85,10 +112,18 @@ impl Default for LabSettings {
             probe_period: Duration::from_secs(1),
             ready_within: Duration::from_secs(30),
             rules_lag: Duration::from_millis(300)..=Duration::from_millis(800),
+            prompt_lag: Some(Duration::from_millis(50)),
             grace: Duration::from_secs(30),
+            dead_address: DeadAddress::default(),
+            clears_entries: false,
             network_teardown: Duration::from_millis(100),
             syn_sent_timeout: None,
+            conntrack_close_timeout: None,
+            backlog: None,
             ports: 32768..=60999,
+            dns: None,
+            client_sysctls: Vec::new(),
+            second_client: false,
             snapshot_period: Duration::from_millis(900),
         }
     }
@@ -121,6 +156,13 @@ impl LabSettings {
                 self.rules_lag.end().as_secs_f64(),
                 usual.rules_lag.start().as_secs_f64(),
                 usual.rules_lag.end().as_secs_f64()
+            ));
+        }
+        if let Some(dns) = self.dns.filter(|dns| *dns != Dns::default()) {
+            notes.push(format!(
+                "the lab's DNS server takes {} s to answer and leaves {} % of the questions unanswered",
+                dns.delay.as_secs_f64(),
+                dns.loss * 100.0
             ));
         }
         if let Some(seconds) = self.syn_sent_timeout {

@@ -18,6 +18,9 @@ impl Conditions {
     /// Of a pod that is ready.
     pub(crate) const READY: Conditions =
         Conditions { ready: true, serving: true, terminating: false };
+    /// Of a pod whose node does not report any more.
+    pub(crate) const UNKNOWN: Conditions =
+        Conditions { ready: false, serving: false, terminating: false };
     /// Of a ready pod whose deletion was asked for.
     pub(crate) const TERMINATING: Conditions =
         Conditions { ready: false, serving: true, terminating: true };

@@ -15,14 +15,26 @@ use super::exchange::{Answer, Link, Question};
 use super::names::{Resolver, ResolverError};
 use super::target::Addressing;
 use super::{Mode, Resolve, Target};
-use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted};
+use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted, Symptom};
 use crate::sys::clock;
 use crate::sys::stop::Stop;
 
 /// Pause of a worker whose request could not even be sent: no port, no descriptor, no route. Such errors come
 /// back at once, without waiting for anything; asking again without a pause would be a tight loop in which no
 /// other task of this thread ever runs.
-const UNSENT_PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// From this many requests in a row that ended at once without an answer a worker pauses as well. Below it a
+/// refusal is what it would be to any client that asks back to back: a few of them in a rollout are the very
+/// thing to be seen. Above it nobody is there, and the worker would only ask tens of thousands of times a second.
+const TURNED_AWAY: u32 = 20;
+
+/// From one worker's first request to the next one's, at most. Workers that begin at the same moment keep step for as
+/// long as the server takes equally long for each: then all of them are idle, or none is, when a pod goes.
+const APART: Duration = Duration::from_millis(5);
+
+/// By then the last worker has begun.
+const ALL_BEGUN: Duration = Duration::from_millis(100);
 
 /// Events handed to the sink in one go.
 const BATCH: usize = 256;
@@ -119,6 +131,7 @@ pub fn run(
             // A time that the clock can't hold does not come.
             end: settings.duration.and_then(|duration| Instant::now().checked_add(duration)),
             next_id: AtomicU64::new(0),
+            apart: APART.min(ALL_BEGUN / settings.workers.max(1)),
         });
         let mut workers = JoinSet::new();
         for number in 0..settings.workers {
@@ -164,6 +177,8 @@ struct Run {
     stop: Stop,
     end: Option<Instant>,
     next_id: AtomicU64,
+    /// From one worker's beginning to the next one's.
+    apart: Duration,
 }
 
 impl Run {
@@ -176,8 +191,10 @@ impl Run {
 async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Closes {
     let mut closes = Closes::default();
     let question = &run.question;
+    sleep(run.apart * worker).await;
     let mut link: Option<Link> = None;
     let mut deadline = question.deadline();
+    let mut turned_away = 0;
     while !run.is_over() {
         if let Some(idle) = &mut link {
             // Lets the reactor look at the socket: clients do not send where they see that it is closed.
@@ -192,14 +209,16 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
         tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker }));
         let mut answer = question.ask(link.take(), started, deadline).await;
         let (unsent, left) = (answer.unsent, answer.link.take());
+        turned_away = if is_turned_away(&answer) { turned_away + 1 } else { 0 };
         let ended = ended(id, started, answer);
         tell(&events, started + ended.total, EventKind::RequestEnded(ended));
         match question.mode {
             Mode::Fresh => close(left, deadline, &mut closes).await,
+            Mode::ClosesFirst => closes.client += u64::from(left.is_some()),
             Mode::KeepAlive => link = left,
         }
-        if unsent {
-            sleep(UNSENT_PAUSE).await;
+        if unsent || turned_away >= TURNED_AWAY {
+            sleep(PAUSE).await;
         }
     }
     if let Some(mut idle) = link {
@@ -209,6 +228,11 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
         }
     }
     closes
+}
+
+/// Whether the network or the server's machine said no to the connect: an answer that takes no time.
+fn is_turned_away(answer: &Answer) -> bool {
+    matches!(answer.outcome.symptom(), Some(Symptom::Refused | Symptom::Unreachable))
 }
 
 /// Waits for the server to close, and counts who did.

@@ -14,6 +14,9 @@ use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 use tokio::net::UdpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::model::MonoNs;
+use crate::sys::clock;
+
 /// The longest question that is read.
 const LONGEST_QUESTION: usize = 4096;
 
@@ -48,6 +51,17 @@ pub enum DnsFailure {
     Refused,
 }
 
+/// A question that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// When.
+    pub at: MonoNs,
+    /// From where.
+    pub client: SocketAddr,
+    /// Whether it is answered, once the delay is over.
+    pub is_answered: bool,
+}
+
 /// Why the DNS server could not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
@@ -63,10 +77,18 @@ pub enum DnsError {
         #[source]
         source: io::Error,
     },
+    /// What came could not be told.
+    #[error("cannot tell of the questions")]
+    Tell(#[source] io::Error),
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub fn run(settings: &DnsSettings) -> Result<(), DnsError> {
+/// Serves until SIGTERM or SIGINT. `listening` is told the address once questions are taken, and `asked` of each
+/// question; an error of that one ends the server.
+pub fn run(
+    settings: &DnsSettings,
+    listening: &mut dyn FnMut(SocketAddr),
+    asked: &mut dyn FnMut(Asked) -> io::Result<()>,
+) -> Result<(), DnsError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -77,16 +99,21 @@ pub fn run(settings: &DnsSettings) -> Result<(), DnsError> {
         let listen = settings.listen;
         let socket =
             UdpSocket::bind(listen).await.map_err(|source| DnsError::Listen { listen, source })?;
+        listening(socket.local_addr().unwrap_or(listen));
         tokio::select! {
-            () = serve(socket, settings) => Ok(()),
+            error = serve(socket, settings, asked) => Err(DnsError::Tell(error)),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
         }
     })
 }
 
-/// Answers for ever.
-pub(super) async fn serve(socket: UdpSocket, settings: &DnsSettings) {
+/// Answers until a question can't be told.
+pub(super) async fn serve(
+    socket: UdpSocket,
+    settings: &DnsSettings,
+    tell: &mut dyn FnMut(Asked) -> io::Result<()>,
+) -> io::Error {
     let socket = Arc::new(socket);
     let table = Table::new(settings);
     let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
@@ -100,8 +127,13 @@ pub(super) async fn serve(socket: UdpSocket, settings: &DnsSettings) {
                 continue;
             }
         };
+        let at = clock::now();
         let lost = random.random_bool(settings.lose.clamp(0.0, 1.0));
-        let Some(answer) = table.answer(&question[..length]).filter(|_| !lost) else { continue };
+        let answer = table.answer(&question[..length]).filter(|_| !lost);
+        if let Err(error) = tell(Asked { at, client, is_answered: answer.is_some() }) {
+            return error;
+        }
+        let Some(answer) = answer else { continue };
         let (socket, delay) = (Arc::clone(&socket), settings.delay);
         tokio::spawn(async move {
             if !delay.is_zero() {

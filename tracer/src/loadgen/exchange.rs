@@ -76,7 +76,7 @@ impl Question {
             source: None,
             target: None,
             reuse: match self.mode {
-                Mode::Fresh => Reuse::Fresh,
+                Mode::Fresh | Mode::ClosesFirst => Reuse::Fresh,
                 Mode::KeepAlive => Reuse::KeepAlive {
                     nth: link.as_ref().map_or(0, |link| link.connection.carried),
                 },

@@ -1,6 +1,6 @@
 //! The load generator, the demo app that it asks, and a DNS server for its name. Client and app speak
-//! HTTP/1.1 and both know who closes a connection first: the server. A client that closes first keeps its
-//! ports in TIME_WAIT, and the kernel's port walk is then another one.
+//! HTTP/1.1 and both know who closes a connection first: the server, unless the client is told to. A client that
+//! closes first keeps its ports in TIME_WAIT, and the kernel's port walk is then another one.
 //!
 //! Deliberately absent: anything that knows of Services, NAT or traces. The client sees what a client sees.
 
@@ -20,6 +20,8 @@ pub use target::{BadTarget, Resolve, Target};
 pub enum Mode {
     /// A new one for every request, with `Connection: close`.
     Fresh,
+    /// A new one for every request, which the client closes once it has the answer.
+    ClosesFirst,
     /// That of its worker, for as long as it is there.
     KeepAlive,
 }

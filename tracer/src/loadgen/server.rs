@@ -92,7 +92,12 @@ pub enum ServerError {
 ///
 /// The handlers are set before anything else: PID 1 of a PID namespace has no default action for signals
 /// (pid_namespaces(7)), without a handler it would live on until SIGKILL.
-pub fn run(settings: &ServerSettings) -> Result<(), ServerError> {
+///
+/// `listening` is told the address once connections are taken.
+pub fn run(
+    settings: &ServerSettings,
+    listening: &mut dyn FnMut(SocketAddr),
+) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -113,7 +118,7 @@ pub fn run(settings: &ServerSettings) -> Result<(), ServerError> {
             };
         };
         tokio::select! {
-            ended = start(settings, app, asked) => ended,
+            ended = start(settings, app, asked, listening) => ended,
             _ = interrupt.recv() => Ok(()),
         }
     })
@@ -124,6 +129,7 @@ async fn start(
     settings: &ServerSettings,
     app: App,
     asked: impl Future<Output = ()>,
+    listening: &mut dyn FnMut(SocketAddr),
 ) -> Result<(), ServerError> {
     let mut asked = pin!(asked);
     if !settings.start_delay.is_zero() {
@@ -134,12 +140,29 @@ async fn start(
     }
     let listener = listen(settings.listen)
         .map_err(|source| ServerError::Listen { listen: settings.listen, source })?;
+    listening(listener.local_addr().unwrap_or(settings.listen));
     let connections = serve(listener, app, asked).await;
     if settings.on_sigterm == OnSigterm::Drain {
-        connections.shutdown().await;
+        drain(connections).await;
     }
     Ok(())
 }
+
+/// Answers what is in flight, closes the connections, and waits until the last is over.
+///
+/// A request that has arrived is in flight although nobody has read it yet. hyper would close a connection like that
+/// as an idle one, so each is read first: the runtime looks at the sockets, and lets the connections go on that can,
+/// before this goes on.
+pub(super) async fn drain(connections: GracefulShutdown) {
+    for _ in 0..LOOKS {
+        tokio::task::yield_now().await;
+    }
+    connections.shutdown().await;
+}
+
+/// How often the runtime looks at the sockets until each that was readable at first has been read: once to find them,
+/// once more for the connections to run, and once because this one runs before them.
+const LOOKS: u32 = 3;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterEvent, ConntrackEvent, Hook, Intervention, MonoNs, NetnsId, PacketEvent, RequestEnded,
-    RequestStarted, TcpStateEvent,
+    ClusterEvent, ConnectEvent, ConntrackEvent, Hook, Intervention, MonoNs, NetnsId, PacketEvent,
+    RequestEnded, RequestStarted, TcpStateEvent, Workload,
 };
 
 /// An event's place in the trace, counted from 0. Given by `stream` after ordering; never reused.
@@ -75,6 +75,12 @@ pub enum EventKind {
     Intervention(Intervention),
     /// A conntrack table changed, by its own log.
     Conntrack(ConntrackEvent),
+    /// Tracing ended here, whenever the last other event was: until then, what happened was seen.
+    Ended,
+    /// A connect ended, where no request log tells of requests.
+    Connect(ConnectEvent),
+    /// What a cgroup is.
+    Workload(Workload),
 }
 
 /// Where events can be lost.
@@ -97,9 +103,17 @@ pub enum LossSource {
     PassedOver(Hook),
     /// A capture file: places that were damaged or cut off, and packets that its maker says it dropped.
     Capture,
+    /// The memory that continuous tracing has for events: the oldest were dropped before they were judged.
+    Window,
 }
 
 impl LossSource {
+    /// Whether a loss's count is what was lost. Where a file was cut off or damaged nobody knows how much there
+    /// was: then the count is the least that it can have been.
+    pub fn is_counted(self) -> bool {
+        !matches!(self, LossSource::TraceFile | LossSource::Capture | LossSource::PassedOver(_))
+    }
+
     /// The name used in reports.
     pub fn name(self) -> String {
         match self {
@@ -110,6 +124,7 @@ impl LossSource {
             LossSource::Cluster => "cluster watch".to_owned(),
             LossSource::TraceFile => "trace file damaged or cut short".to_owned(),
             LossSource::Capture => "capture file".to_owned(),
+            LossSource::Window => "memory for events".to_owned(),
             LossSource::PassedOver(hook) => format!("program passed over at {}", hook.name()),
         }
     }

@@ -14,9 +14,9 @@ pub struct TraceHeader {
     pub tracer: String,
     /// What made it.
     pub origin: Origin,
-    /// The kernel's release and machine, as `uname -rm` prints them.
+    /// The kernel's release and machine, as `uname -rm` prints them; empty where no file tells it.
     pub kernel: String,
-    /// The node's host name.
+    /// The node's host name; empty where no file tells it.
     pub node: String,
     /// The kernel's ticks a second, if they could be determined.
     pub hz: Option<u32>,

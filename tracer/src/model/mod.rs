@@ -3,6 +3,7 @@
 
 mod capture;
 mod cluster;
+mod connect;
 mod conntrack;
 mod event;
 mod header;
@@ -14,6 +15,7 @@ mod tuple;
 
 pub use capture::{Captured, Way};
 pub use cluster::{ClusterEvent, EndpointChange, PodChange, RolloutChange};
+pub use connect::{ConnectEnd, ConnectEvent, Process, Workload};
 pub use conntrack::{ConntrackEvent, EntryChange};
 pub use event::{Event, EventKind, LossSource, Seq};
 pub use header::{HookStatus, Netns, NetnsRole, Origin, Sysctl, TraceHeader};

@@ -67,6 +67,14 @@ pub struct ClockAnchor {
     pub error_ns: u64,
 }
 
+impl ClockAnchor {
+    /// The wall clock at a moment of the monotonic one.
+    pub fn wall(&self, time: MonoNs) -> WallNs {
+        let wall = i128::from(self.wall.0) + i128::from(time.0) - i128::from(self.mono.0);
+        WallNs(i64::try_from(wall).unwrap_or(if wall < 0 { i64::MIN } else { i64::MAX }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +84,13 @@ mod tests {
         assert_eq!(MonoNs(3).since(MonoNs(5)), Duration::ZERO);
         assert_eq!(MonoNs(3) - Duration::from_secs(1), MonoNs(0));
         assert_eq!(MonoNs(0).seconds_from(MonoNs(1_500_000_000)), -1.5);
+    }
+
+    #[test]
+    fn the_wall_clock_goes_with_the_anchor_in_both_directions() {
+        let anchor = ClockAnchor { mono: MonoNs(100), wall: WallNs(1_000), error_ns: 0 };
+        assert_eq!(anchor.wall(MonoNs(130)), WallNs(1_030));
+        assert_eq!(anchor.wall(MonoNs(40)), WallNs(940));
+        assert_eq!(anchor.wall(MonoNs(u64::MAX)), WallNs(i64::MAX));
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::correlate::{Correlator, Timeline};
 use crate::files::{FileError, TraceReader, TraceWriter};
-use crate::model::{Event, MonoNs, Seq, TraceHeader};
+use crate::model::{Event, EventKind, MonoNs, Seq, TraceHeader};
 use crate::stream::Ordering;
 
 /// How long an event is held back so that slower sources can still come before it. The ring buffer is
 /// drained at least every 50 ms and requests arrive as they end; half a second is far beyond both.
-const HOLD_BACK: Duration = Duration::from_millis(500);
+pub const HOLD_BACK: Duration = Duration::from_millis(500);
 
 /// Live events on their way to a timeline, and to a file.
 #[derive(Debug)]
@@ -56,10 +56,17 @@ impl Pipeline {
         recording.tick();
     }
 
-    /// Passes on the rest. The second value says how the recording failed, if it did: the timeline is
-    /// whole all the same.
-    pub fn finish(self) -> (Timeline, Result<(), FileError>) {
+    /// What was correlated until now, to look at: the way goes on. What is younger than half a second may still be
+    /// missing.
+    pub fn so_far(&self) -> Correlator {
+        self.correlator.clone()
+    }
+
+    /// Passes on the rest, and that tracing ended now. The second value says how the recording failed, if it
+    /// did: the timeline is whole all the same.
+    pub fn finish(self, now: MonoNs) -> (Timeline, Result<(), FileError>) {
         let Pipeline { mut ordering, mut correlator, mut recording } = self;
+        ordering.push(Event { time: now, kind: EventKind::Ended });
         ordering.flush(&mut |seq, event| {
             correlator.apply(seq, &event);
             recording.append(&event);
@@ -108,8 +115,8 @@ pub fn replay(
 ) -> Result<Timeline, FileError> {
     let mut correlator = Correlator::new(reader.header());
     let mut seq = Seq(0);
-    while let Some(event) = reader.next() {
-        correlator.apply(seq, &event?);
+    while let Some(event) = reader.advance()? {
+        correlator.apply(seq, event);
         seq = Seq(seq.0 + 1);
         if seq.0.is_multiple_of(PROGRESS_EVERY) {
             progress(reader);

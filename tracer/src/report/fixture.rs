@@ -24,6 +24,11 @@ fn hypothesis(
     }
 }
 
+/// One of each.
+pub(crate) fn all() -> Vec<Report> {
+    vec![empty(), supported(), not_observed(), inconclusive(), refuted()]
+}
+
 /// A trace in which nothing happened.
 pub(crate) fn empty() -> Report {
     Report {
@@ -36,6 +41,7 @@ pub(crate) fn empty() -> Report {
         ),
         rivals: Vec::new(),
         requests: RequestCounts::default(),
+        names: None,
         failures: EarlyLate::default(),
         symptoms: EarlyLate::default(),
         contrast: ContrastRow::default(),
@@ -43,6 +49,7 @@ pub(crate) fn empty() -> Report {
         model: None,
         entries: EntriesRow::default(),
         rollouts: Vec::new(),
+        late: LateRow { measured_from: MeasuredFrom::Nothing, from: None },
         pods: Vec::new(),
         hooks: Vec::new(),
         losses: Vec::new(),
@@ -62,6 +69,7 @@ pub(crate) fn empty() -> Report {
         },
         stories: Vec::new(),
         notes: Vec::new(),
+        pictures: Pictures::default(),
     }
 }
 
@@ -168,6 +176,7 @@ pub(crate) fn supported() -> Report {
             pod: Some(OLD_PODS[0].0.into()),
             entry_age: Some(0.0),
             since_gone: Some(0.09),
+            by: None,
             why: "a fresh choice of a pod that was gone for 0.09 s".into(),
             evidence: vec![Seq(4_990), Seq(5_127)],
         },
@@ -183,6 +192,7 @@ pub(crate) fn supported() -> Report {
             pod: Some(OLD_PODS[0].0.into()),
             entry_age: Some(23.194),
             since_gone: Some(23.284),
+            by: None,
             why: "its SYN met the entry that an earlier connect from its port had made".into(),
             evidence: vec![Seq(5_127), Seq(4_990), Seq(20_816)],
         },
@@ -256,6 +266,7 @@ pub(crate) fn inconclusive() -> Report {
     report.exposure = ExposureRow { attempts: 31, failed: 31 };
     report.model = None;
     report.losses = vec![LossRow {
+        at_least: false,
         source: "ring buffer at net_dev_start_xmit".into(),
         count: 12_904,
         from: 8.2,
@@ -313,6 +324,7 @@ fn rollout() -> Report {
     report.contrast.other_ok = 25_954;
     report.rollouts =
         vec![RolloutRow { deployment: "web".into(), started: Some(5.0), finished: Some(13.42) }];
+    report.late = LateRow { measured_from: MeasuredFrom::Rollouts, from: Some(18.42) };
     report.pods = OLD_PODS
         .iter()
         .map(|(name, address, asked, gone, lag, _)| PodRow {

@@ -1,9 +1,12 @@
-//! What is said: the report as plain values ([`Report`]), and its forms (terminal, JSON).
+//! What is said: the report as plain values ([`Report`]), and its forms (terminal, JSON, HTML).
 //! Deliberately absent: judging. Every number here was decided in `correlate` or `verdict`.
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
+pub mod html;
 pub mod json;
+pub mod live;
+pub mod pictures;
 pub mod story;
 pub mod terminal;
 #[cfg(test)]
@@ -15,6 +18,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
+
+pub use pictures::Pictures;
 
 use crate::model::{RequestId, Seq, Symptom};
 use crate::verdict::{Cause, HypothesisName, VerdictOutcome};
@@ -31,6 +36,8 @@ pub struct Report {
     pub rivals: Vec<HypothesisRow>,
     /// Requests by how they ended.
     pub requests: RequestCounts,
+    /// Names that requests asked for; none if they had an address.
+    pub names: Option<NamesRow>,
     /// Failed requests by cause.
     pub failures: EarlyLate<Cause>,
     /// Failed requests by symptom.
@@ -46,6 +53,8 @@ pub struct Report {
     pub entries: EntriesRow,
     /// The rollouts.
     pub rollouts: Vec<RolloutRow>,
+    /// From when on a request is late.
+    pub late: LateRow,
     /// The pods.
     pub pods: Vec<PodRow>,
     /// The hooks.
@@ -70,6 +79,9 @@ pub struct Report {
     pub stories: Vec<Story>,
     /// What a reader must know, a sentence each.
     pub notes: Vec<String>,
+    /// What pictures show beyond all that; not in the JSON.
+    #[serde(skip)]
+    pub pictures: Pictures,
 }
 
 /// A hypothesis and what became of it.
@@ -102,6 +114,19 @@ pub struct RequestCounts {
     pub slow_names: u64,
     /// Those that began and had not ended when the trace did.
     pub unfinished: u64,
+}
+
+/// Names that requests asked for, by the client's word: no packet of DNS is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NamesRow {
+    /// How many.
+    pub asked: u64,
+    /// How many of them got no address.
+    pub failed: u64,
+    /// How long those that got one took on average; none if there were none.
+    pub mean: Option<f64>,
+    /// How long the slowest of these took.
+    pub longest: Option<f64>,
 }
 
 /// Counts, early and late apart.
@@ -208,6 +233,29 @@ pub struct RolloutRow {
     pub finished: Option<f64>,
 }
 
+/// From when on a request is late.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LateRow {
+    /// What that is measured from.
+    pub measured_from: MeasuredFrom,
+    /// When the first late time begins; none if a rollout was not complete, or there was none.
+    pub from: Option<f64>,
+}
+
+/// What lateness is measured from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasuredFrom {
+    /// The rollouts of the trace.
+    Rollouts,
+    /// The times that the user gave.
+    Given,
+    /// Each pod's going, where there was no rollout.
+    Deletions,
+    /// Nothing: there is nothing after which anything could be late.
+    Nothing,
+}
+
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PodRow {
@@ -242,6 +290,8 @@ pub struct LossRow {
     pub source: String,
     /// How many events.
     pub count: u64,
+    /// Whether there may have been more: where a file was cut off or damaged nobody counted them.
+    pub at_least: bool,
     /// From when.
     pub from: f64,
     /// Until when.
@@ -297,6 +347,8 @@ pub struct FailureRow {
     pub entry_age: Option<f64>,
     /// How long its backend had been gone when it started.
     pub since_gone: Option<f64>,
+    /// The process that made it, and its pod or cgroup, where its socket told.
+    pub by: Option<String>,
     /// In words: why this cause, and for `unseen` why nothing was seen.
     pub why: String,
     /// The events behind it.

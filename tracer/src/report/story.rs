@@ -1,14 +1,19 @@
 //! One failed request, step by step: the earlier owner of its port, the entry, the pod, its SYNs, its end.
 
-use super::{Story, StoryStep};
+use super::{Story, StoryStep, pictures};
 use crate::correlate::{Attempt, Failure, Found, Seen, Timeline};
-use crate::model::{MonoNs, Seq, TraceHeader};
-use crate::verdict::{Finding, Verdict};
+use crate::model::{MonoNs, Process, Seq, TraceHeader};
+use crate::verdict::{Cause, Finding, Verdict};
 
-/// The failure whose story is worth telling first: the first late one, or else the first.
+/// The failure whose story is worth telling first: the first late one whose evidence is whole, or else the
+/// first late one of which something was seen, or the first late one, or the same of the early ones.
 pub fn of_interest(verdict: &Verdict) -> Option<usize> {
-    let late = verdict.findings.iter().position(|finding| finding.late);
-    late.or((!verdict.findings.is_empty()).then_some(0))
+    let rank = |finding: &Finding| {
+        let is_seen = finding.cause != Cause::Unseen;
+        (!finding.late, !is_seen, !finding.missing.is_empty())
+    };
+    let findings = verdict.findings.iter().enumerate();
+    findings.min_by_key(|(place, finding)| (rank(finding), *place)).map(|(place, _)| place)
 }
 
 /// The story of the timeline's failure with this index.
@@ -24,9 +29,11 @@ pub fn tell(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict, index:
         telling.pod(timeline, attempt, finding);
         telling.attempt(attempt, finding);
     }
-    telling.request(failure, finding);
-    let port =
-        failure.ended.source.map_or("no port".to_owned(), |it| format!("port {}", it.port()));
+    telling.request(timeline, failure, finding);
+    // Some logs have no port where the connect failed; its packets do.
+    let by_packets = || failure.attempt.as_ref().map(|attempt| attempt.orig.src);
+    let source = failure.ended.source.or_else(by_packets);
+    let port = source.map_or("no port".to_owned(), |source| format!("port {}", source.port()));
     let late = if finding.late { "late" } else { "early" };
     telling.steps.sort_by_key(|(place, _)| *place);
     Story {
@@ -124,8 +131,9 @@ impl Telling<'_> {
             };
             self.step(*seen, text);
         }
-        for (_, seen) in &attempt.hops {
-            self.step(*seen, format!("the SYN passes another device on its way to {to}"));
+        for hop in &attempt.hops {
+            let device = pictures::device(self.header, hop.netns, hop.ifindex);
+            self.step(hop.seen, format!("the SYN is handed on to {device}, on its way to {to}"));
         }
         if let Some(answer) = attempt.answer {
             self.step(answer.seen, format!("{} answers with a SYN-ACK", answer.from));
@@ -150,14 +158,25 @@ impl Telling<'_> {
         }
     }
 
-    fn request(&mut self, failure: &Failure, finding: &Finding) {
+    fn request(&mut self, timeline: &Timeline, failure: &Failure, finding: &Finding) {
         if let Some(started) = failure.started {
-            let text = format!("request {} starts", failure.ended.id.0);
+            let whose = failure.by.as_ref().map(|by| whose(timeline, by)).unwrap_or_default();
+            let text = format!("request {} starts{whose}", failure.ended.id.0);
             self.step(started, text);
         }
         let total = failure.ended.total.as_secs_f64();
         let text = format!("it ends after {total:.2} s: {}; {}", failure.symptom, finding.why);
         self.step(failure.end, text);
+    }
+}
+
+/// Of which process a connect is, and of which pod, if that was told.
+fn whose(timeline: &Timeline, by: &Process) -> String {
+    let process = format!(": a connect of {} (process {})", by.name, by.pid);
+    let workload = timeline.workloads.get(&by.cgroup);
+    match workload.and_then(|workload| workload.pod.as_ref()) {
+        Some(pod) => format!("{process} in the pod {pod}"),
+        None => process,
     }
 }
 

@@ -8,9 +8,13 @@ use std::fmt::Display;
 
 use super::words::{self, count};
 use super::{EarlyLate, PodRow, PointingAtRow, Report};
+use crate::model::Seq;
 use crate::verdict::VerdictOutcome;
 
 use page::{Column, Page, Span, Tone, plain};
+
+use super::Story;
+use super::words::duration;
 
 /// How the text should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,9 @@ fn summary(page: &mut Page, report: &Report) {
         }
     }
     page.hanging(&[plain("  ")], Tone::Plain, &text);
+    if let Some(names) = &report.names {
+        page.hanging(&[plain("  ")], Tone::Plain, &words::names(names));
+    }
     for rollout in &report.rollouts {
         let at = |time: Option<f64>, what: &str| {
             time.map_or_else(|| format!("{what} not seen"), |time| format!("{what} at {time:.1} s"))
@@ -100,6 +107,9 @@ fn summary(page: &mut Page, report: &Report) {
     }
     if report.rollouts.is_empty() {
         page.line(&[plain("  no rollout was seen")]);
+    }
+    if let Some(late) = words::late(report) {
+        page.hanging(&[plain("  ")], Tone::Plain, &late);
     }
 }
 
@@ -117,19 +127,8 @@ fn reasons(page: &mut Page, report: &Report) {
 
 fn explanation(page: &mut Page, report: &Report) {
     if report.entries.stale > 0 {
-        let life = words::syn_sent(report)
-            .map_or_else(|| "for minutes".to_owned(), |seconds| format!("for {seconds} s"));
         page.heading("What a stale entry is");
-        page.hanging(
-            &[plain("  ")],
-            Tone::Plain,
-            &format!(
-                "For each connection the node notes which pod it chose: a conntrack entry. One that was \
-                 never answered is kept {life}. A new connection from the same source port to the same \
-                 service follows that note instead of the current rules, so it goes to the same pod, even \
-                 if that is gone: a stale entry."
-            ),
-        );
+        page.hanging(&[plain("  ")], Tone::Plain, &words::stale_entry(report));
     }
 }
 
@@ -254,7 +253,11 @@ fn contrast(page: &mut Page, report: &Report) {
         );
     }
     for survivor in report.survived.iter().take(SURVIVORS) {
-        let evidence = survivor.evidence.first().map(|seq| format!(" ({seq})")).unwrap_or_default();
+        let evidence: Vec<String> = survivor.evidence.iter().map(Seq::to_string).collect();
+        let evidence = match evidence.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", evidence.join(", ")),
+        };
         bullets(
             page,
             &[format!(
@@ -262,6 +265,10 @@ fn contrast(page: &mut Page, report: &Report) {
                 survivor.source, survivor.start, survivor.entry_age, survivor.backend, survivor.why
             )],
         );
+    }
+    match report.survived.len().saturating_sub(SURVIVORS) {
+        0 => {}
+        more => bullets(page, &[format!("and {} more", count(more as u64))]),
     }
 }
 
@@ -308,13 +315,30 @@ fn pod_of<'a>(report: &'a Report, at: &PointingAtRow) -> Option<&'a PodRow> {
 fn stories(page: &mut Page, report: &Report) {
     for story in &report.stories {
         page.heading(&format!("Step by step: {}", story.title));
-        for step in &story.steps {
-            let seq = step.seq.map(|seq| seq.to_string()).unwrap_or_default();
-            let lead = [plain(format!("  {:>9.3} s  ", step.time)), faint(format!("{seq:<9} "))];
-            page.hanging(&lead, Tone::Plain, &step.text);
-        }
+        steps(page, story);
         page.hanging(&[plain("  ")], Tone::Faint, "#: the event's place in the trace");
     }
+}
+
+fn steps(page: &mut Page, story: &Story) {
+    for step in &story.steps {
+        let seq = step.seq.map(|seq| seq.to_string()).unwrap_or_default();
+        let lead = [plain(format!("  {:>9.3} s  ", step.time)), faint(format!("{seq:<9} "))];
+        page.hanging(&lead, Tone::Plain, &step.text);
+    }
+}
+
+/// Stories alone, each under its title.
+pub fn tell<'a>(stories: impl IntoIterator<Item = &'a Story>, style: &Style) -> String {
+    let mut page = Page::new(Style { width: style.width.max(NARROWEST), ..*style });
+    for (nth, story) in stories.into_iter().enumerate() {
+        if nth > 0 {
+            page.gap();
+        }
+        page.hanging(&[], Tone::Strong, &story.title);
+        steps(&mut page, story);
+    }
+    page.into_text()
 }
 
 fn seen(page: &mut Page, report: &Report) {
@@ -327,15 +351,18 @@ fn seen(page: &mut Page, report: &Report) {
         [] => "no hook attached".to_owned(),
         names => format!("hooks {}", names.join(", ")),
     };
-    let measured = format!(
-        "tracer {} on {}, Linux {}; {hooks}; `{}`{seed}; clock known to {}",
-        origin.tracer,
-        origin.node,
-        origin.kernel,
-        origin.command,
-        duration(report.clock.error)
+    let place = match (origin.node.as_str(), origin.kernel.as_str()) {
+        ("", "") => String::new(),
+        (node, kernel) => format!(" on {node}, Linux {kernel}"),
+    };
+    let clock = match report.clock.error {
+        0.0 => String::new(),
+        error => format!("; clock known to {}", duration(error)),
+    };
+    bullets(
+        page,
+        &[format!("tracer {}{place}; {hooks}; `{}`{seed}{clock}", origin.tracer, origin.command)],
     );
-    bullets(page, &[measured]);
     let closes = &report.closes;
     if closes.client + closes.server > 0 {
         let text = format!(
@@ -357,8 +384,9 @@ fn seen(page: &mut Page, report: &Report) {
     }
     for loss in &report.losses {
         let text = format!(
-            "lost: {} events, {}, between {:.1} s and {:.1} s",
-            count(loss.count),
+            "lost: {}{}, {}, between {:.1} s and {:.1} s",
+            if loss.at_least { "at least " } else { "" },
+            words::counted(loss.count, "event"),
             loss.source,
             loss.from,
             loss.to
@@ -395,16 +423,6 @@ fn times(n: u64) -> String {
 
 fn seconds(time: Option<f64>, digits: usize) -> Span {
     time.map_or_else(|| faint("–"), |time| plain(format!("{time:.digits$} s")))
-}
-
-fn duration(seconds: f64) -> String {
-    if seconds < 0.001 {
-        format!("{:.0} µs", seconds * 1e6)
-    } else if seconds < 1.0 {
-        format!("{:.0} ms", seconds * 1e3)
-    } else {
-        format!("{seconds:.1} s")
-    }
 }
 
 /// A share in percent; never rounded to all or nothing where it is neither.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::pictures;
 use super::story;
+use super::words;
 use super::{
     BinRow, ClockRow, CloseCounts, ContrastRow, EarlyLate, EntriesRow, EntryRow, ExposureRow,
-    FailureRow, HookRow, HypothesisRow, LossRow, ModelRow, OriginRow, PodRow, PointingAtRow,
-    Report, RequestCounts, RolloutRow, SurvivorRow,
+    FailureRow, HookRow, HypothesisRow, LateRow, LossRow, MeasuredFrom, ModelRow, NamesRow,
+    OriginRow, PodRow, PointingAtRow, Report, RequestCounts, RolloutRow, SurvivorRow,
 };
 use crate::correlate::Timeline;
 use crate::model::{HookStatus, LossSource, MonoNs, Origin, TraceHeader};
@@ -26,6 +28,7 @@ pub fn build(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict) -> Re
         hypothesis: hypothesis(&verdict.hypothesis),
         rivals: verdict.rivals.iter().map(hypothesis).collect(),
         requests: view.requests(),
+        names: view.names(),
         failures: early_late(verdict.findings.iter().map(|finding| (finding.late, finding.cause))),
         symptoms: early_late(
             verdict
@@ -47,6 +50,7 @@ pub fn build(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict) -> Re
         }),
         entries: view.entries(&stale),
         rollouts: view.rollouts(),
+        late: view.late(),
         pods: view.pods(),
         hooks: header.hooks.iter().map(hook).collect(),
         losses: view.losses(),
@@ -62,6 +66,7 @@ pub fn build(header: &TraceHeader, timeline: &Timeline, verdict: &Verdict) -> Re
             .into_iter()
             .collect(),
         notes: view.notes(),
+        pictures: pictures::build(header, timeline, verdict),
     }
 }
 
@@ -86,6 +91,17 @@ impl View<'_> {
             slow_names: counts.slow_names,
             unfinished: counts.unfinished,
         }
+    }
+
+    fn names(&self) -> Option<NamesRow> {
+        let names = &self.timeline.requests.names;
+        let of_resolved = |seconds: f64| (names.resolved() > 0).then_some(seconds);
+        (names.asked > 0).then(|| NamesRow {
+            asked: names.asked,
+            failed: names.failed,
+            mean: of_resolved(names.took.as_secs_f64() / names.resolved() as f64),
+            longest: of_resolved(names.longest.as_secs_f64()),
+        })
     }
 
     fn contrast(&self) -> ContrastRow {
@@ -161,6 +177,7 @@ impl View<'_> {
             .map(|loss| LossRow {
                 source: loss.source.name(),
                 count: loss.count,
+                at_least: !loss.source.is_counted(),
                 from: self.at(loss.from),
                 to: self.at(loss.to),
             })
@@ -207,7 +224,8 @@ impl View<'_> {
                 request: failure.ended.id,
                 start: self.at(failure.start),
                 total: failure.ended.total.as_secs_f64(),
-                source: failure.ended.source,
+                // Some logs have no port where the connect failed; its packets do.
+                source: failure.ended.source.or(failure.attempt.as_ref().map(|it| it.orig.src)),
                 symptom: failure.symptom,
                 cause: finding.cause,
                 late: finding.late,
@@ -215,6 +233,7 @@ impl View<'_> {
                 pod: finding.pod.clone(),
                 entry_age: finding.entry_age.map(|age| age.as_secs_f64()),
                 since_gone: finding.since_gone.map(|since| since.as_secs_f64()),
+                by: failure.by.as_ref().map(|by| words::process(by, self.timeline)),
                 why: if finding.missing.is_empty() {
                     finding.why.clone()
                 } else {
@@ -284,6 +303,19 @@ impl View<'_> {
         }
     }
 
+    fn late(&self) -> LateRow {
+        let rollouts = &self.verdict.rollouts;
+        LateRow {
+            measured_from: match rollouts.reference {
+                Reference::Rollouts => MeasuredFrom::Rollouts,
+                Reference::Given => MeasuredFrom::Given,
+                Reference::Deletions => MeasuredFrom::Deletions,
+                Reference::Nothing => MeasuredFrom::Nothing,
+            },
+            from: rollouts.first_late().map(|from| self.at(from)),
+        }
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = self.header.notes.clone();
         if self.verdict.rollouts.reference == Reference::Deletions {
@@ -300,7 +332,8 @@ impl View<'_> {
             .map(|loss| loss.count)
             .sum();
         if disordered > 0 {
-            notes.push(format!("{disordered} events came out of order; they were kept."));
+            let events = words::counted(disordered, "event");
+            notes.push(format!("{events} came out of order, and kept all the same."));
         }
         if self.timeline.renewal.renews() == Some(true) {
             notes.push(

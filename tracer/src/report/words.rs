@@ -3,8 +3,9 @@
 
 use std::fmt;
 
-use super::{PodRow, Report};
-use crate::model::Symptom;
+use super::{MeasuredFrom, NamesRow, PodRow, Report};
+use crate::correlate::Timeline;
+use crate::model::{Process, Symptom};
 use crate::verdict::{Cause, HypothesisName, VerdictOutcome};
 
 /// The verdict in one sentence.
@@ -31,7 +32,8 @@ pub fn verdict(report: &Report) -> String {
             };
             format!(
                 "{whose} came from a reused source port: the node remembered the port's earlier connection \
-                 and still sent it to a pod that was gone."
+                 and still sent it to a pod that was gone.{}",
+                others(report)
             )
         }
         VerdictOutcome::Refuted => {
@@ -52,10 +54,22 @@ pub fn verdict(report: &Report) -> String {
             }
         }
         VerdictOutcome::NotObserved => match report.requests.failed {
-            0 if report.rollouts.is_empty() => "No request failed.".to_owned(),
+            0 if report.rollouts.is_empty() => {
+                "No request failed; there was no rollout, either.".to_owned()
+            }
             0 => "No request failed, neither during the rollout nor after it.".to_owned(),
             failed => format!("No request failed late; {} failed early.", count(failed)),
         },
+        VerdictOutcome::Inconclusive
+            if report.requests.total == 0 && report.exposure.failed > 0 =>
+        {
+            format!(
+                "{} connects met a stale entry and {} of them were not answered; whose requests failed of that, and \
+                 how late, this trace does not tell.",
+                count(report.exposure.attempts),
+                count(report.exposure.failed)
+            )
+        }
         VerdictOutcome::Inconclusive if late == 0 => {
             "No late failure was seen, but this trace can't say that there was none to see."
                 .to_owned()
@@ -65,6 +79,22 @@ pub fn verdict(report: &Report) -> String {
             failures(late)
         ),
     }
+}
+
+/// The late failures that another cause explains, the most frequent first.
+fn others(report: &Report) -> String {
+    let late = report.failures.late.iter();
+    let mut others: Vec<(Cause, u64)> = late
+        .filter(|(cause, n)| !cause.is_reused_port() && **n > 0)
+        .map(|(cause, n)| (*cause, *n))
+        .collect();
+    if others.is_empty() {
+        return String::new();
+    }
+    others.sort_by_key(|(cause, n)| (std::cmp::Reverse(*n), *cause));
+    let others: Vec<String> =
+        others.iter().map(|(cause, n)| format!("{} {}", count(*n), cause.name())).collect();
+    format!(" The others: {}.", others.join(", "))
 }
 
 /// What a hypothesis claims.
@@ -84,6 +114,25 @@ pub fn hypothesis_name(name: HypothesisName) -> &'static str {
         HypothesisName::ReusedSourcePort => "reused-source-port",
         HypothesisName::StaleRules => "stale-rules",
         HypothesisName::Dns => "dns",
+    }
+}
+
+/// From when on a request is late, where that needs saying.
+pub fn late(report: &Report) -> Option<String> {
+    let after = |from: f64| match report.rollouts.len() {
+        0 | 1 => format!("late is what started after {from:.1} s"),
+        _ => format!("late begins at {from:.1} s, and anew after each later rollout"),
+    };
+    match (report.late.measured_from, report.late.from) {
+        (MeasuredFrom::Rollouts, from) => from.map(after),
+        (MeasuredFrom::Given, Some(from)) => {
+            Some(format!("the rollout's times are given: {}", after(from)))
+        }
+        (MeasuredFrom::Given, None) => Some(
+            "the rollout's start is given and not its end (--rollout-end): nothing counts as late"
+                .to_owned(),
+        ),
+        (MeasuredFrom::Deletions | MeasuredFrom::Nothing, _) => None,
     }
 }
 
@@ -116,6 +165,75 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::LocalError => "the client had no port or socket",
         Cause::Unseen => "its packets were not seen",
     }
+}
+
+/// What a cause means, in a sentence for a reader who has never heard of conntrack.
+pub fn explain(cause: Cause) -> &'static str {
+    match cause {
+        Cause::StaleEntryReuse => {
+            "The connect came from a source port that had been used shortly before; the node still \
+             remembered that earlier, never answered connect, followed its note and sent the SYN to a pod \
+             that was gone."
+        }
+        Cause::StaleRepliedEntry => {
+            "As above, but the earlier connection from that port had been answered before its pod went away."
+        }
+        Cause::WrongPod => {
+            "As above, and meanwhile another pod has been given the address, so that one answered, refused or \
+             stayed silent."
+        }
+        Cause::Untranslated => {
+            "The node sent the SYN on without choosing a pod for it, or let an answer through untranslated, \
+             so that the client could not know it as one."
+        }
+        Cause::StaleRules => {
+            "The node's rules still listed a pod that was gone and chose it for a new connect: for a moment \
+             after each deletion, or longer where the rules lag."
+        }
+        Cause::PodNotServing => {
+            "The pod was there, but turned the connect away or cut the connection off: it was starting, or \
+             stopping."
+        }
+        Cause::PodUnanswered => {
+            "The SYN reached the pod, and the pod did not answer: its queue was full, or it was dropped inside."
+        }
+        Cause::SlowAnswer => "The connection stood, but no answer came in the client's time.",
+        Cause::NoEndpoints => "The service had no pod at all to send the connect to.",
+        Cause::Unreachable => "The pod was alive, but the network had no way to it.",
+        Cause::Invalid => {
+            "The node's connection tracking took the SYN for one that does not belong."
+        }
+        Cause::Dropped => "The node dropped the SYN, for the reason that each story names.",
+        Cause::Dns => "The service's name did not resolve, or took so long that no time was left.",
+        Cause::LocalError => "The client itself had no free port or no socket.",
+        Cause::Unseen => {
+            "None of its packets were seen, so nothing can be said; its story says why."
+        }
+    }
+}
+
+/// What an outcome claims.
+pub fn outcome(outcome: VerdictOutcome) -> &'static str {
+    match outcome {
+        VerdictOutcome::Supported => {
+            "the late failures show the whole evidence of a reused source port, and nothing contradicts it"
+        }
+        VerdictOutcome::Refuted => "the packets show that it was something else",
+        VerdictOutcome::NotObserved => "it did not happen, and this trace would have shown it",
+        VerdictOutcome::Inconclusive => "something is missing that a verdict would need",
+    }
+}
+
+/// What a stale entry is.
+pub fn stale_entry(report: &Report) -> String {
+    let life = syn_sent(report)
+        .map_or_else(|| "for minutes".to_owned(), |seconds| format!("for {seconds} s"));
+    format!(
+        "For each connection the node notes which pod it chose: a conntrack entry. One that was never \
+         answered is kept {life}. A new connection from the same source port to the same service follows \
+         that note instead of the current rules, so it goes to the same pod, even if that is gone: a stale \
+         entry."
+    )
 }
 
 /// What a symptom means, in a few words.
@@ -174,6 +292,22 @@ impl fmt::Display for Advice {
     }
 }
 
+/// What became of the names that requests asked for.
+pub fn names(names: &NamesRow) -> String {
+    let mut text = format!("{} asked for: ", counted(names.asked, "name"));
+    text.push_str(&match names.failed {
+        0 => "none failed".to_owned(),
+        failed => format!("{} failed", count(failed)),
+    });
+    if let (Some(mean), Some(longest)) = (names.mean, names.longest) {
+        let (mean, longest) = (mean * 1e3, longest * 1e3);
+        text.push_str(&format!(
+            "; an address came after {mean:.1} ms on average, {longest:.1} ms at most"
+        ));
+    }
+    text
+}
+
 /// What can be done about what this report saw. Empty where nothing follows from it.
 pub fn advice(report: &Report) -> Vec<Advice> {
     let mut advice = Vec::new();
@@ -220,6 +354,17 @@ pub fn syn_sent(report: &Report) -> Option<u64> {
     values.all(|value| value == Some(first)).then_some(first)
 }
 
+/// A short time, with the unit that suits it.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 0.001 {
+        format!("{:.0} µs", seconds * 1e6)
+    } else if seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1e3)
+    } else {
+        format!("{seconds:.1} s")
+    }
+}
+
 /// A count with its thousands set apart.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -233,7 +378,24 @@ pub fn count(n: u64) -> String {
     text
 }
 
-fn capital(text: &str) -> String {
+/// A count and its noun, which takes an s.
+pub fn counted(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// A process, and where it runs as far as that is known.
+pub fn process(by: &Process, timeline: &Timeline) -> String {
+    let workload = timeline.workloads.get(&by.cgroup);
+    let place = workload.map(|workload| match (&workload.pod, &workload.container) {
+        (Some(pod), _) => format!(" of pod {pod}"),
+        (None, Some(container)) => format!(" of container {container}"),
+        (None, None) => format!(" in {}", workload.path),
+    });
+    format!("{} ({}){}", by.name, by.pid, place.unwrap_or_default())
+}
+
+/// As a sentence begins.
+pub fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
@@ -268,7 +430,10 @@ mod tests {
         );
         let mut partly = fixture::supported();
         partly.requests.late = 60;
-        assert!(sentence(&partly).starts_with("51 of 60 late failures came from"));
+        partly.failures.late.extend([(Cause::StaleRules, 2), (Cause::Dns, 7)]);
+        let partly = sentence(&partly);
+        assert!(partly.starts_with("51 of 60 late failures came from"), "{partly}");
+        assert!(partly.ends_with("was gone. The others: 7 dns, 2 stale-rules."), "{partly}");
     }
 
     #[test]

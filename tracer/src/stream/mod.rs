@@ -18,6 +18,9 @@ use crate::model::{Event, EventKind, LossSource, MonoNs, Seq};
 pub struct Ordering {
     window: Duration,
     waiting: BinaryHeap<Reverse<Waiting>>,
+    /// The waiting events, each at its slot, and the slots that are free.
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
     arrivals: u64,
     next: Seq,
     /// The latest time that was passed on.
@@ -30,6 +33,8 @@ impl Ordering {
         Ordering {
             window,
             waiting: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
             arrivals: 0,
             next: Seq(0),
             passed: MonoNs(0),
@@ -38,7 +43,18 @@ impl Ordering {
 
     /// Takes an event.
     pub fn push(&mut self, event: Event) {
-        self.waiting.push(Reverse(Waiting { arrival: self.arrivals, event }));
+        let time = event.time;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.events[slot] = Some(event);
+                slot
+            }
+            None => {
+                self.events.push(Some(event));
+                self.events.len() - 1
+            }
+        };
+        self.waiting.push(Reverse(Waiting { time, arrival: self.arrivals, slot }));
         self.arrivals += 1;
     }
 
@@ -86,7 +102,12 @@ impl Ordering {
     /// The earliest event, if its time is as asked.
     fn pop_if(&mut self, condition: impl Fn(MonoNs) -> bool) -> Option<Event> {
         let earliest = self.waiting.peek_mut()?;
-        condition(earliest.0.event.time).then(|| PeekMut::pop(earliest).0.event)
+        if !condition(earliest.0.time) {
+            return None;
+        }
+        let Reverse(Waiting { slot, .. }) = PeekMut::pop(earliest);
+        self.free.push(slot);
+        self.events[slot].take()
     }
 
     fn number(&mut self, event: Event, sink: &mut dyn FnMut(Seq, Event)) {
@@ -96,38 +117,15 @@ impl Ordering {
     }
 }
 
-/// An event, ordered by its time and then by its arrival.
-#[derive(Debug)]
+/// Where an event waits. Ordered by time, and then by arrival.
+///
+/// The heap holds these and not the events: it moves what it holds about at each step, and an event is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
+    time: MonoNs,
     arrival: u64,
-    event: Event,
+    slot: usize,
 }
-
-impl Waiting {
-    fn key(&self) -> (MonoNs, u64) {
-        (self.event.time, self.arrival)
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Waiting {}
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +279,7 @@ mod tests {
                 if *release {
                     ordering.release(MonoNs(now), &mut |seq, event| passed.push((seq, event)));
                     let waiting = ordering.waiting.peek();
-                    prop_assert!(waiting.is_none_or(|least| least.0.event.time.0 + 20 >= now));
+                    prop_assert!(waiting.is_none_or(|least| least.0.time.0 + 20 >= now));
                 }
             }
             ordering.flush(&mut |seq, event| passed.push((seq, event)));

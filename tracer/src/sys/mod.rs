@@ -1,5 +1,6 @@
 //! The base of the edges: clocks, namespaces, processes, sysctls, and the guards that put things back.
 
+pub mod cgroup;
 pub mod clock;
 pub mod conntrack;
 mod gate;

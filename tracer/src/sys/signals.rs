@@ -3,17 +3,24 @@
 use std::fs;
 use std::io;
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, timeout_at};
 
 use super::stop::Stop;
 
 /// Exit status after a second signal: that of a shell's command ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP (the terminal was closed) requests `stop`. A second one calls `clean_up` on a thread that
-/// waits for nothing else, and exits the process at once with status 130.
+/// What follows the first signal within this time is the same wish: timeout(1) signals its child and then the
+/// child's group, a closing terminal the shell and its job.
+const SAME_WISH: Duration = Duration::from_millis(250);
+
+/// From now on the first SIGINT, SIGTERM or SIGHUP (the terminal was closed) requests `stop`. A second one, a
+/// quarter of a second later or more, calls `clean_up` on a thread that waits for nothing else, and exits the
+/// process at once with status 130.
 ///
 /// A handler, not a blocked signal: a mask would be inherited by every child process, which could then not
 /// be asked to end. A SIGHUP that was ignored from the start (nohup(1)) stays so.
@@ -22,7 +29,7 @@ const INTERRUPTED: i32 = 130;
 /// If the handlers or the thread could not be had.
 pub fn watch(stop: &Stop, clean_up: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let stop = stop.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
         let _context = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
@@ -33,16 +40,18 @@ pub fn watch(stop: &Stop, clean_up: impl FnOnce() + Send + 'static) -> io::Resul
     };
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            for request in [true, false] {
+            let mut any = async || {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                     _ = received(&mut hangup) => {}
                 }
-                if request {
-                    stop.request();
-                }
-            }
+            };
+            any().await;
+            stop.request();
+            let end = Instant::now() + SAME_WISH;
+            while timeout_at(end, any()).await.is_ok() {}
+            any().await;
         });
         clean_up();
         std::process::exit(INTERRUPTED);

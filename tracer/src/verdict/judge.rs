@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::correlate::{
     Attempt, Failure, Found, GoneBy, Older, OlderBy, PodLife, Timeline, Unsure,
 };
-use crate::model::{Hook, MonoNs, NetnsRole, Outcome, Seq, Symptom, TraceHeader};
+use crate::model::{Hook, MonoNs, Netns, NetnsId, NetnsRole, Outcome, Seq, Symptom, TraceHeader};
 
-use super::Cause;
 use super::gone::{Gone, gone, heir};
+use super::{Cause, lost_in_words};
 
 /// What is said of one failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,9 @@ impl Why {
         Why { cause, why: why.into(), missing: Vec::new(), is_falsifier: false }
     }
 }
+
+/// A rule of the packet filter dropped it (include/net/dropreason-core.h).
+const NETFILTER_DROP: &str = "NETFILTER_DROP";
 
 impl<'a> Bench<'a> {
     /// Judges one failed request.
@@ -174,10 +177,7 @@ impl<'a> Bench<'a> {
         gone: &Gone<'_>,
         older: &Older,
     ) -> Why {
-        if let Some((_, moved)) = attempt.moved_to
-            && was_turned_away_since(attempt, moved.time)
-        {
-            // The entry cost it time; what it failed of is what the other backend did.
+        if was_turned_away_elsewhere(attempt) {
             return self.live_pod(failure, attempt);
         }
         let at = attempt.first.time;
@@ -189,7 +189,11 @@ impl<'a> Bench<'a> {
         );
         let since = seconds(at.since(gone.since));
         let met = format!("its SYN met an entry {age} in {state} to {pod}, gone for {since}");
-        let heir = heir(self.timeline, older.backend, gone, at);
+        // Who has the address may have come to it only after the first SYN: whoever answered was there by then.
+        let answers = [attempt.answer.map(|it| it.seen), attempt.reset.map(|it| it.seen)];
+        let heard = answers.into_iter().flatten().map(|seen| seen.time).min();
+        let heir =
+            heir(self.timeline, older.backend, gone, heard.map_or(at, |heard| heard.max(at)));
         let answered = attempt.answer.is_some_and(|answer| answer.from == older.backend);
         let (cause, why) = match heir {
             Some(heir) => {
@@ -250,6 +254,11 @@ impl<'a> Bench<'a> {
 
     /// The SYN went to a pod that was gone, by an entry that was not shown to be older.
     fn fresh_to_gone(&self, failure: &Failure, attempt: &Attempt, gone: &Gone<'_>) -> Why {
+        // A pod's silence is no argument where its SYNs are dropped before they come to it.
+        let is_filtered = gone.by == GoneBy::Silence && self.was_filtered(attempt);
+        if is_filtered || was_turned_away_elsewhere(attempt) {
+            return self.live_pod(failure, attempt);
+        }
         let pod = &gone.pod.name;
         let since = seconds(attempt.first.time.since(gone.since));
         let Found::Unsure { why, .. } = attempt.found else {
@@ -343,8 +352,19 @@ impl<'a> Bench<'a> {
         }
         if let Some(drop) = attempt.drops.iter().find(|drop| !drop.is_answer) {
             let reason = self.header.drop_reason(drop.reason);
-            return if self.is_inside_pod(drop.netns) {
+            return if self.is_inside_pod(drop.netns) && failure.symptom == Symptom::Refused {
+                // As where the pod's socket of an earlier connection on these ports took it for its own: it is sent
+                // again, and refused, within milliseconds.
+                let why = format!("its SYN came to {whom}, and the client was refused");
+                let mut why = Why::new(Cause::PodNotServing, why);
+                why.missing.push("the RST was not seen".to_owned());
+                why
+            } else if self.is_inside_pod(drop.netns) {
                 Why::new(Cause::PodUnanswered, format!("{whom}'s kernel dropped its SYN: {reason}"))
+            } else if self.is_elsewhere(attempt, drop.netns) {
+                // What conntrack thought of it says an entry on the client's node alone.
+                let place = self.header.netns_name(drop.netns).unwrap_or("another namespace");
+                Why::new(Cause::Dropped, format!("its SYN was dropped in {place}: {reason}"))
             } else if !drop.has_entry {
                 Why::new(
                     Cause::Invalid,
@@ -394,8 +414,8 @@ impl<'a> Bench<'a> {
     /// Whether the SYN was seen to reach the pod's namespace: sent by another node's device, or the pod is
     /// on the client's node.
     fn has_arrived(&self, attempt: &Attempt) -> bool {
-        if attempt.hops.iter().any(|(netns, _)| Some(*netns) != attempt.place.map(|place| place.0))
-        {
+        let place = attempt.place.map(|(netns, _)| netns);
+        if attempt.hops.iter().any(|hop| Some(hop.netns) != place) {
             return true;
         }
         let Some(backend) = attempt.backend() else { return false };
@@ -406,10 +426,35 @@ impl<'a> Bench<'a> {
         place == Some(pod.node.as_str())
     }
 
-    fn is_inside_pod(&self, netns: crate::model::NetnsId) -> bool {
-        let role = self.header.netns.iter().find(|known| known.id == netns).map(|known| known.role);
+    /// Whether a namespace is a pod's: one that is called so, or that came only after the header was written. Of the
+    /// others that are neither a node nor a pod there are routers between the nodes.
+    fn is_inside_pod(&self, netns: NetnsId) -> bool {
+        let known = self.header.netns.iter().find(|known| known.id == netns);
         let roles_known = self.header.netns.iter().any(|known| known.role == NetnsRole::ClientNode);
-        roles_known && !matches!(role, Some(NetnsRole::ClientNode | NetnsRole::Node))
+        let is_pod = |known: &Netns| {
+            let is_other = known.role == NetnsRole::Other;
+            is_other && self.timeline.pods.lives().iter().any(|life| life.name == known.name)
+        };
+        roles_known && known.is_none_or(is_pod)
+    }
+
+    /// Whether a rule of the client's node dropped the SYN. What rules do to packets for an
+    /// address because its pod is gone can't be told from that: only where it is not known to be gone does it matter.
+    fn was_filtered(&self, attempt: &Attempt) -> bool {
+        attempt.drops.iter().any(|drop| {
+            let is_by_rule = self.header.drop_reason(drop.reason) == NETFILTER_DROP;
+            is_by_rule && !drop.is_answer && drop.has_entry && self.is_client_node(drop.netns)
+        })
+    }
+
+    fn is_client_node(&self, netns: NetnsId) -> bool {
+        let mut nodes = self.header.netns.iter().filter(|it| it.role == NetnsRole::ClientNode);
+        nodes.any(|node| node.id == netns)
+    }
+
+    /// Whether a namespace is another than that in which the attempt's SYN was seen to leave.
+    fn is_elsewhere(&self, attempt: &Attempt, netns: NetnsId) -> bool {
+        attempt.has_syn && attempt.place.is_some_and(|(place, _)| place != netns)
     }
 
     fn why_unseen(&self, failure: &Failure) -> String {
@@ -446,14 +491,16 @@ impl<'a> Bench<'a> {
         };
         let first = touching().next()?;
         let count: u64 = touching().map(|loss| loss.count).sum();
-        Some(format!("{count} events were lost ({})", first.source.name()))
+        Some(lost_in_words(count, first.source))
     }
 }
 
-/// Whether a RST or an ICMP error came from a time on.
-fn was_turned_away_since(attempt: &Attempt, since: MonoNs) -> bool {
+/// Whether a RST or an ICMP error came after its SYN was sent again to another backend. Its first entry cost it time
+/// then; what it failed of is what the other backend did.
+fn was_turned_away_elsewhere(attempt: &Attempt) -> bool {
+    let Some((_, moved)) = attempt.moved_to else { return false };
     let answers = [attempt.reset.map(|reset| reset.seen), attempt.icmp.map(|icmp| icmp.seen)];
-    answers.into_iter().flatten().any(|seen| seen.time >= since)
+    answers.into_iter().flatten().any(|seen| seen.time >= moved.time)
 }
 
 /// A complete answer, and not the right one.

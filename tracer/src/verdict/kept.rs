@@ -3,8 +3,8 @@
 use crate::correlate::{Attempt, ClosedBy, Failure, Seen};
 use crate::model::{Hook, LossSource, Symptom};
 
-use super::Cause;
 use super::judge::{Bench, Why, seconds, wrong_answer};
+use super::{Cause, lost_in_words};
 
 impl Bench<'_> {
     /// Judges a failed request that came on the connection of an earlier attempt.
@@ -81,9 +81,8 @@ impl Bench<'_> {
         });
         match lost {
             Some(loss) => format!(
-                "how its connection ended was not seen: {} events were lost ({})",
-                loss.count,
-                loss.source.name()
+                "how its connection ended was not seen: {}",
+                lost_in_words(loss.count, loss.source)
             ),
             None => "how its connection ended was not seen, though nothing was lost".to_owned(),
         }

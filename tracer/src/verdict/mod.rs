@@ -1,6 +1,7 @@
 //! What it means: causes, evidence, contrast, exposure, model, outcome. One rule a file.
 //! Pure: no I/O, no clock, no async.
 
+mod applies;
 mod cause;
 pub mod contrast;
 pub mod expected;
@@ -14,6 +15,13 @@ pub mod model;
 mod names;
 mod outcome;
 mod rivals;
+/// `1 event was lost (request log)`, `at least 3 events were lost (trace file)`
+fn lost_in_words(count: u64, source: LossSource) -> String {
+    let at_least = if source.is_counted() { "" } else { "at least " };
+    let (events, were) = if count == 1 { ("event", "was") } else { ("events", "were") };
+    format!("{at_least}{count} {events} {were} lost ({})", source.name())
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +36,7 @@ pub use judge::{Finding, entry_age};
 pub use late::{Reference, Rollouts};
 
 use crate::correlate::Timeline;
-use crate::model::{MonoNs, TraceHeader};
+use crate::model::{LossSource, MonoNs, TraceHeader};
 
 /// What the user may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

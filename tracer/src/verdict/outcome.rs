@@ -3,11 +3,12 @@
 use crate::correlate::{Loss, Timeline};
 use crate::model::{LossSource, MonoNs, Origin, TraceHeader};
 
+use super::applies;
 use super::exposure::{Contrast, Exposed, Fate};
 use super::gone::StaleEntry;
 use super::judge::{Finding, seconds};
 use super::late::{Reference, Rollouts};
-use super::{Cause, HypothesisName, Judgement, VerdictOutcome};
+use super::{Cause, HypothesisName, Judgement, VerdictOutcome, lost_in_words};
 
 /// What the rules look at.
 pub(super) struct Case<'a> {
@@ -33,14 +34,21 @@ impl Case<'_> {
         let whole = reused.iter().filter(|finding| finding.missing.is_empty()).count();
         let blockers = self.blockers();
         let falsifiers = self.falsifiers();
+        let alive = self.dead_that_answer();
         let (outcome, mut reasons) = if late == 0 && !self.has_unexplained() {
             self.without_late_failures(&blockers)
-        } else if blockers.is_empty() && falsifiers.is_empty() && whole > 0 {
+        } else if blockers.is_empty() && falsifiers.is_empty() && alive.is_empty() && whole > 0 {
             self.with_evidence(late, whole, &reused)
-        } else if blockers.is_empty() && reused.is_empty() && self.all_are_something_else() {
+        } else if blockers.is_empty()
+            && reused.is_empty()
+            && self.not_logged().is_none()
+            && self.all_are_something_else()
+        {
             (VerdictOutcome::Refuted, self.refutation(late))
         } else {
             let mut reasons = blockers;
+            reasons.extend(self.not_logged());
+            reasons.extend(alive);
             if whole > 0 {
                 reasons.push(format!("{whole} of {late} late failures met a stale entry"));
             }
@@ -51,6 +59,9 @@ impl Case<'_> {
             }
             (VerdictOutcome::Inconclusive, reasons)
         };
+        if outcome != VerdictOutcome::Supported {
+            reasons.extend(applies::why_not(self.header, self.timeline));
+        }
         reasons.dedup();
         let share = (late > 0).then(|| whole as f64 / late as f64);
         Judgement { name: HypothesisName::ReusedSourcePort, outcome, share, proven: None, reasons }
@@ -96,6 +107,7 @@ impl Case<'_> {
     /// No late failures: was it not there, or not seen?
     fn without_late_failures(&self, blockers: &[String]) -> (VerdictOutcome, Vec<String>) {
         let mut reasons = blockers.to_vec();
+        reasons.extend(self.not_logged());
         let no_stale = self.stale.is_empty() && self.exposed.is_empty();
         if !no_stale {
             reasons.extend(self.not_covered());
@@ -180,8 +192,11 @@ impl Case<'_> {
         } else if timeline.requests.ended == 0 {
             blockers.push("no request ended within the trace".to_owned());
         }
-        let ask_for_pods =
-            requests == 0 && packets > 0 || self.late().count() > 0 || self.has_candidates();
+        // By address alone `record` hears of no pods, and so can't say that no entry pointed at one that was gone.
+        let recorded = matches!(self.header.origin, Origin::Record { .. });
+        let ask_for_pods = (requests == 0 || recorded) && packets > 0
+            || self.late().count() > 0
+            || self.has_candidates();
         if timeline.pods.lives().is_empty() && ask_for_pods {
             blockers
                 .push("no event tells of pods: which backends were gone is not known".to_owned());
@@ -197,6 +212,42 @@ impl Case<'_> {
         blockers.extend(self.losses_that_matter());
         blockers.extend(self.nothing_was_late());
         blockers
+    }
+
+    /// Pods that stale entries point at, and whose address accepts connects after their deletion: either they are not
+    /// gone, or somebody has their address of whom nothing is known.
+    fn dead_that_answer(&self) -> Vec<String> {
+        let mut named: Vec<String> = Vec::new();
+        for stale in self.stale {
+            let Some((count, last)) = stale.pod.accepted_after else { continue };
+            let connects = if count == 1 { "connect" } else { "connects" };
+            let said = format!(
+                "the address of {} accepted {count} {connects} after its deletion, the last at {}: what is told of pods \
+                 is of another time or cluster, or another pod has the address",
+                stale.pod.name,
+                seconds(last.time.since(self.timeline.began)),
+            );
+            if !named.contains(&said) {
+                named.push(said);
+            }
+        }
+        named
+    }
+
+    /// Late connects that met a stale entry and were not answered, and that no request is known of: the log has not all.
+    fn not_logged(&self) -> Option<String> {
+        let unlogged = self.exposed.iter().filter(|exposed| {
+            exposed.late && exposed.fate == Fate::Failed && exposed.request.is_none()
+        });
+        match unlogged.count() {
+            // Where there is no log at all, that is said in better words.
+            _ if self.timeline.requests.ended == 0 => None,
+            0 => None,
+            count => Some(format!(
+                "{count} late connects met a stale entry and were not answered, and the log has no failed request for \
+                 them: it does not hold all, or is of other requests"
+            )),
+        }
     }
 
     /// Losses since the first stale entry can have been made, by source: they can hide an answer, an
@@ -220,8 +271,8 @@ impl Case<'_> {
             .into_iter()
             .map(|(source, count, first, last)| {
                 format!(
-                    "{count} events were lost ({}) between {} and {}",
-                    source.name(),
+                    "{} between {} and {}",
+                    lost_in_words(count, source),
                     seconds(first.since(self.timeline.began)),
                     seconds(last.since(self.timeline.began)),
                 )

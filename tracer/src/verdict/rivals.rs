@@ -1,5 +1,7 @@
 //! The other explanations of late failures, judged in the same words.
 
+use crate::correlate::Names;
+
 use super::outcome::Case;
 use super::{Cause, HypothesisName, Judgement, VerdictOutcome};
 
@@ -27,7 +29,7 @@ impl Case<'_> {
             let unproven = !finding.missing.is_empty() && name != HypothesisName::Dns;
             finding.cause == Cause::Unseen || unproven
         });
-        let (outcome, reasons) = if !blockers.is_empty() {
+        let (outcome, mut reasons) = if !blockers.is_empty() {
             (VerdictOutcome::Inconclusive, blockers)
         } else if late == 0 {
             (VerdictOutcome::NotObserved, vec!["no request failed late".to_owned()])
@@ -38,7 +40,22 @@ impl Case<'_> {
         } else {
             (VerdictOutcome::Refuted, vec![other.to_owned()])
         };
+        if name == HypothesisName::Dns {
+            reasons.push(self.names());
+        }
         let share = (late > 0).then(|| whole as f64 / late as f64);
         Judgement { name, outcome, share, proven: None, reasons }
+    }
+    /// How the names fared, late or not, in a sentence.
+    fn names(&self) -> String {
+        let Names { asked, failed, longest, .. } = self.timeline.requests.names;
+        match (asked, asked - failed) {
+            (0, _) => "no request asked for a name".to_owned(),
+            (_, 0) => format!("none of {asked} names that were asked for got an address"),
+            (_, _) => format!(
+                "{failed} of {asked} names that were asked for got no address; the others took {:.3} s at most",
+                longest.as_secs_f64()
+            ),
+        }
     }
 }

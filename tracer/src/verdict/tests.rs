@@ -1,11 +1,14 @@
 //! The rules on small traces: for each, one that supports, one that refutes, one that a loss makes
 //! inconclusive.
 
+mod applies;
 mod causes;
+mod drops;
 mod false_support;
 mod kept;
 mod names;
 mod outcomes;
+mod sockets;
 
 use crate::correlate::testing::{rollout, scene, timeline};
 use crate::model::{ClusterEvent, EventKind};

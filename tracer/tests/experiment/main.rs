@@ -1,21 +1,28 @@
 //! The whole experiment, for real: the quick lab, traced, judged, and held against the lab's own truth.
 //! Needs root and the BPF programs; without them the test says that it was left out.
 
-#[path = "../support/agreement.rs"]
-mod agreement;
 #[path = "../support/schema.rs"]
 mod schema;
+
+mod matrix;
+mod naming;
+mod recorded;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use agreement::Agreement;
+use schema::Schema;
 use serde_json::Value;
+use tracer::commands::lab::agreement::{self, Agreement};
 use tracer::files::{Existing, TraceReader, TraceWriter};
 use tracer::model::{Event, EventKind, Tuple};
+
+static REPORT: LazyLock<Schema> =
+    LazyLock::new(|| Schema::new(include_str!("../../../docs/report.schema.json")));
 
 /// A quick run, done once for all that is asked of it.
 struct Run {
@@ -186,7 +193,7 @@ fn the_server_closes_first(run: &Run) {
 }
 
 fn the_report_keeps_to_its_schema(run: &Run) {
-    schema::check(&run.json).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    REPORT.check(&run.json).unwrap_or_else(|errors| panic!("{errors:#?}"));
 }
 
 fn the_replay_says_the_same_bytes(run: &Run) {

@@ -23,7 +23,16 @@ fn work(target: SocketAddr, worker: u64, stop: &Stop) -> Vec<ClientRow> {
         let start = clock::now();
         let (port, connected, end) = request(target, start);
         let total = clock::now().since(start);
-        rows.push(ClientRow { id, start, is_reused: false, port, connected, total, end });
+        rows.push(ClientRow {
+            id,
+            start,
+            is_reused: false,
+            port,
+            resolution: None,
+            connected,
+            total,
+            end,
+        });
     }
     rows
 }
@@ -105,7 +114,10 @@ fn the_truth_explains_every_failure_of_a_rollout_under_load() {
         let is_failed = row.end != ClientEnd::Answered;
         failed += u32::from(is_failed);
         match judgement.judged {
-            Judged::Ok | Judged::Slowed { .. } => assert!(!is_failed, "{row:?}: {judgement:?}"),
+            Judged::Ok | Judged::Slowed { .. } | Judged::SentAnew { .. } => {
+                assert!(!is_failed, "{row:?}: {judgement:?}");
+            }
+            Judged::FreshToGoingAddress { .. } => assert!(is_failed, "{row:?}: {judgement:?}"),
             Judged::MetStale { .. } => met += 1,
             Judged::FreshToDeadAddress { .. } => fresh += 1,
             Judged::RefusedByPod { .. } | Judged::CutByDyingPod { .. } => assert!(is_failed),

@@ -107,6 +107,24 @@ fn when_all_is_over_but_the_taking_down() {
     host.is_as_before(&[&output]);
 }
 
+/// timeout(1) signals its child, and then the child's group.
+#[test]
+fn by_two_signals_at_once_which_are_one_wish() {
+    if is_left_out("by_two_signals_at_once_which_are_one_wish", Needs::Lab) {
+        return;
+    }
+    let host = Host::now();
+    let mut lab = lab("30s");
+    lab.reach("a pod of the rollout", is_rolling);
+    // Two different ones: two of the same at once would be one to the kernel.
+    lab.signal(Signal::SIGTERM);
+    lab.signal(Signal::SIGINT);
+    let output = lab.wait();
+    has_verdict(&output);
+    assert_eq!(output.line(), WITH_VERDICT);
+    host.is_as_before(&[&output]);
+}
+
 #[test]
 fn twice_in_a_row() {
     if is_left_out("twice_in_a_row", Needs::Lab) {
@@ -120,8 +138,11 @@ fn twice_in_a_row() {
     ] {
         let mut lab = lab("30s");
         lab.reach("its phase", phase);
-        // Two different ones: two of the same at once would be one.
-        signals.iter().for_each(|signal| lab.signal(*signal));
+        let [first, second] = signals;
+        lab.signal(first);
+        // What comes within a quarter of a second is the same wish.
+        std::thread::sleep(std::time::Duration::from_millis(350));
+        lab.signal(second);
         let output = lab.wait();
         match output.code {
             Some(130) => {

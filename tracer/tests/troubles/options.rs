@@ -10,6 +10,7 @@ use crate::replay::fixture;
 #[test]
 fn a_wrong_option_is_refused_with_what_is_right() {
     let endpoint = "write it as ADDRESS:PORT, like 10.96.0.20:80 or [fd00::20]:80";
+    let service = &format!("{endpoint}, or as NAMESPACE/NAME");
     for (line, expected) in [
         ("lab --duration 0", "must be more than 0"),
         ("lab --timeout 0s", "must be more than 0"),
@@ -22,9 +23,9 @@ fn a_wrong_option_is_refused_with_what_is_right() {
             "no setup is called `readyness`; there are: naive, readiness, readiness-drain, readiness-prestop, readiness-prestop-drain, readiness-no-handler",
         ),
         ("lab --late-after later", "expected number at 0; write it like 5s, 500ms or 2m"),
-        ("record --service 10.96.0.20", endpoint),
+        ("record --service 10.96.0.20", service),
         ("record --service fd00::20", endpoint),
-        ("record --service default/web", endpoint),
+        ("record --service Default/web", service),
         ("record --service 10.96.0.20:0", "a port is 1 to 65535"),
         (
             "load 10.96.0.20",
@@ -51,7 +52,7 @@ fn an_unknown_outcome_is_answered_with_those_that_there_are() {
 fn a_service_must_be_named_to_be_recorded() {
     let output = run(tracer(&["record"]));
     output.usage_error();
-    assert!(output.stderr.contains("--service <ADDRESS:PORT>"), "{}", output.stderr);
+    assert!(output.stderr.contains("--service <SERVICE>"), "{}", output.stderr);
 }
 
 #[test]

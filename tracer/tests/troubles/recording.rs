@@ -72,6 +72,9 @@ fn a_service_that_nobody_uses_has_nothing_to_judge() {
             reasons.contains("no packet and no request was seen: is the Service's address"),
             "{reasons}"
         );
+        // Nothing happened, but for as long as that.
+        let duration = output.report()["clock"]["duration"].as_f64();
+        assert!(duration >= Some(1.0), "{duration:?}");
         host.is_as_before(&[&output]);
     }
 }
@@ -109,7 +112,8 @@ fn beside_a_lab_the_verdict_says_what_it_does_not_know() {
     assert_eq!(output.line(), format!("tracing {service}; Ctrl-C ends it"));
     let report = output.report();
     let reasons = report["hypothesis"]["reasons"].to_string();
-    assert!(reasons.contains("no request log: "), "{reasons}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("there is no request log: a request here is a connect"), "{notes}");
     assert!(
         reasons.contains("no event tells of pods: which backends were gone is not known"),
         "{reasons}"

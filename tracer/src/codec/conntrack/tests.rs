@@ -229,8 +229,7 @@ fn a_local_time_needs_the_zone_of_the_node() {
     assert_eq!((stamp.at.0, stamp.step_ns), (1_796_096_872_000_000_000, 1_000_000_000));
 }
 
-const FOLDER: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/kubernetes-1.36-readiness");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/kubernetes-1.36-readiness");
 
 fn recorded(name: &str) -> Vec<u8> {
     let bytes = std::fs::read(format!("{FOLDER}/{name}")).unwrap();

@@ -150,9 +150,7 @@ fn write_json(row: &Row, out: &mut Vec<u8>) {
 
 /// Whole microseconds: as much as an f64 of today's Unix time can hold, and no more digits than that.
 fn unix_seconds(anchor: &ClockAnchor, time: MonoNs) -> f64 {
-    let since = i128::from(time.0) - i128::from(anchor.mono.0);
-    let micros = (i128::from(anchor.wall.0) + since).div_euclid(1000);
-    micros as f64 / 1e6
+    anchor.wall(time).0.div_euclid(1000) as f64 / 1e6
 }
 
 fn seconds(duration: Duration) -> f64 {

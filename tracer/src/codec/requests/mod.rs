@@ -183,6 +183,28 @@ pub fn looks_like(start: &[u8]) -> bool {
     form_of(start, &Columns::default()).is_some()
 }
 
+/// The names of the columns of a log that begins with these bytes, or of the fields of its first object; none where
+/// there is no header.
+pub fn names(start: &[u8]) -> Vec<String> {
+    let text = start.strip_prefix(BOM).unwrap_or(start);
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim_end_matches('\r');
+    if line.starts_with('{') {
+        return row::keys(line).into_iter().map(str::to_owned).collect();
+    }
+    let mut best = Vec::new();
+    let mut cells = Cells::default();
+    for separator in *b",;\t" {
+        cells.split(line.as_bytes(), separator);
+        let names: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
+        if names.len() > best.len() {
+            best = names;
+        }
+    }
+    best
+}
+
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a log from bytes as they come. A row is a line: one with a line end in a quoted value can't be read.

@@ -75,7 +75,7 @@ fn check(text: &str, expected: Expect) {
 fn recorded() -> Vec<u8> {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/kubernetes-1.36-readiness/requests.csv.zst"
+        "/../examples/kubernetes-1.36-readiness/requests.csv.zst"
     );
     zstd::decode_all(&std::fs::read(file).unwrap()[..]).unwrap()
 }

@@ -245,7 +245,16 @@ proptest! {
             .put(offset_of!(record::Socket, old), &[old])
             .put(offset_of!(record::Socket, new), &[new])
             .put(offset_of!(record::Socket, netns), &netns.to_ne_bytes())
-            .put_ends(offset_of!(record::Socket, ends), tuple);
+            .put_ends(offset_of!(record::Socket, ends), tuple)
+            .put(offset_of!(record::Socket, error), &110_u32.to_ne_bytes())
+            .put(offset_of!(record::Socket, socket), &time.to_ne_bytes())
+            .put(offset_of!(record::Socket, cgroup), &77_u64.to_ne_bytes())
+            .put(offset_of!(record::Socket, pid), &netns.to_ne_bytes())
+            .put(offset_of!(record::Socket, comm), b"curl\0");
+        let by = Process { pid: netns, name: "curl".to_owned(), cgroup: 77 };
+        let by = Some(by).filter(|by| by.pid != 0);
+        let detail = SocketDetail { socket: time, errno: 110, by };
+        prop_assert_eq!(socket_detail(&bytes.0), Some(detail));
         let event = TcpStateEvent {
             netns: NetnsId(netns),
             tuple,
@@ -260,12 +269,14 @@ proptest! {
     fn random_bytes_do_no_harm(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
         kind in 0_u8..5,
-        length in proptest::sample::select(vec![56_usize, 80, 168]),
+        length in proptest::sample::select(vec![80_usize, 96, 168]),
         hz in proptest::option::of(any::<u32>()),
     ) {
         let _ = decode(&bytes, Kernel { hz });
+        let _ = socket_detail(&bytes);
         bytes.resize(length, 0);
         bytes[offset_of!(record::Packet, kind)] = kind;
         let _ = decode(&bytes, Kernel { hz });
+        let _ = socket_detail(&bytes);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use zstd::bulk::Decompressor;
 
-use super::{FRAME, Head, Trailer};
+use super::{FRAME, Head, Trailer, is_right};
 use crate::model::{Event, EventKind, LossSource, MonoNs};
 
 /// What [`Decoder::step`] has.
@@ -13,6 +14,17 @@ use crate::model::{Event, EventKind, LossSource, MonoNs};
 pub enum Step {
     /// The next event.
     Event(Event),
+    /// No whole frame is left: feed more bytes, or close.
+    More,
+    /// There is nothing more.
+    End,
+}
+
+/// What [`Decoder::advance`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advanced {
+    /// The next event: [`Decoder::event`].
+    Event,
     /// No whole frame is left: feed more bytes, or close.
     More,
     /// There is nothing more.
@@ -45,6 +57,9 @@ pub struct Decoder {
     damaged: bool,
     trailer: Option<Trailer>,
     ended: bool,
+    /// The event last come to. An event is large: it is decoded to this place and lent from it, since each move of
+    /// it would cost as much as a good part of its decoding.
+    event: Event,
 }
 
 impl Decoder {
@@ -64,6 +79,7 @@ impl Decoder {
             damaged: false,
             trailer: None,
             ended: false,
+            event: Event { time: began, kind: EventKind::Ended },
         }
     }
 
@@ -84,21 +100,33 @@ impl Decoder {
         self.trailer.as_ref()
     }
 
-    /// The next event.
+    /// The next event, to keep.
     pub fn step(&mut self) -> Step {
+        match self.advance() {
+            Advanced::Event => Step::Event(self.event.clone()),
+            Advanced::More => Step::More,
+            Advanced::End => Step::End,
+        }
+    }
+
+    /// The event that was last come to.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// Goes on to the next event.
+    pub fn advance(&mut self) -> Advanced {
         loop {
             if self.left > 0 {
-                match self.next_of_frame() {
-                    Some(event) => return Step::Event(event),
-                    None => {
-                        // The checksum is right and yet it can't be read: the rest of the frame is lost.
-                        self.left = 0;
-                        self.damaged = true;
-                    }
+                if self.next_of_frame().is_some() {
+                    return Advanced::Event;
                 }
+                // The checksum is right and yet it can't be read: the rest of the frame is lost.
+                self.left = 0;
+                self.damaged = true;
             }
             if self.ended {
-                return Step::End;
+                return Advanced::End;
             }
             match self.next_frame() {
                 Next::Frame(head) => {
@@ -106,31 +134,35 @@ impl Decoder {
                     let time = MonoNs(head.first_time);
                     self.left = head.events;
                     if self.damaged || gap > 0 {
-                        let lost = self.lost(gap, time);
+                        self.event = self.lost(gap, time);
                         self.seq = head.first_seq;
                         self.time = time;
-                        return Step::Event(lost);
+                        return Advanced::Event;
                     }
                     self.time = time;
                 }
                 Next::Damage => self.damaged = true,
                 Next::Read => {}
-                Next::More => return Step::More,
+                Next::More => return Advanced::More,
                 Next::End => {
                     self.ended = true;
                     let missing = self.at_least.saturating_sub(self.seq);
                     if self.damaged || missing > 0 || self.trailer.is_none() {
-                        return Step::Event(self.lost(missing, self.time));
+                        self.event = self.lost(missing, self.time);
+                        return Advanced::Event;
                     }
                 }
             }
         }
     }
 
-    /// The next event of the open frame.
-    fn next_of_frame(&mut self) -> Option<Event> {
+    /// Comes to the next event of the open frame.
+    fn next_of_frame(&mut self) -> Option<()> {
         let bytes = &self.raw[self.at..];
-        let ((since, kind), rest) = postcard::take_from_bytes::<(i64, EventKind)>(bytes).ok()?;
+        let mut reader = postcard::Deserializer::from_bytes(bytes);
+        let since = i64::deserialize(&mut reader).ok()?;
+        self.event.kind = EventKind::deserialize(&mut reader).ok()?;
+        let rest = reader.finalize().ok()?;
         self.at = self.raw.len() - rest.len();
         self.left -= 1;
         self.seq = self.seq.saturating_add(1);
@@ -138,7 +170,8 @@ impl Decoder {
             self.damaged = true;
         }
         self.time = MonoNs(self.time.0.wrapping_add(since.cast_unsigned()));
-        Some(Event { time: self.time, kind })
+        self.event.time = self.time;
+        Some(())
     }
 
     fn lost(&mut self, count: u64, time: MonoNs) -> Event {
@@ -169,7 +202,7 @@ impl Decoder {
         let Some(body) = input.get(Head::SIZE..Head::SIZE + head.length as usize) else {
             return self.short();
         };
-        if crc32fast::hash(body) != head.crc {
+        if !is_right(crc32fast::hash(body), head.crc) {
             // The head's length can be trusted, its checksum was right. What can't be is that the body is
             // as long: bytes may be missing from it. So the next frame is searched from here on.
             self.used += Head::SIZE;

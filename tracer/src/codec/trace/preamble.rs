@@ -1,6 +1,6 @@
 //! What stands before the frames: that it is a trace, of which version, and its header.
 
-use super::{LIMIT, MAGIC, VERSION, array};
+use super::{LIMIT, MAGIC, VERSION, array, is_right};
 use crate::model::TraceHeader;
 
 /// The preamble's bytes.
@@ -95,7 +95,7 @@ impl Preamble {
         let mut fixed = [0; 6];
         fixed[..2].copy_from_slice(&self.version.to_le_bytes());
         fixed[2..].copy_from_slice(&self.length.to_le_bytes());
-        if checksum(&fixed, json) != self.crc {
+        if !is_right(checksum(&fixed, json), self.crc) {
             return Err(HeaderError::Damaged);
         }
         serde_json::from_slice(json).map_err(|_| HeaderError::Damaged)

@@ -77,7 +77,37 @@ fn kind() -> impl Strategy<Value = EventKind> {
         }),
         intervention().prop_map(EventKind::Intervention),
         conntrack().prop_map(EventKind::Conntrack),
+        Just(EventKind::Ended),
+        connect().prop_map(EventKind::Connect),
+        (any::<u64>(), any::<String>(), any::<Option<String>>(), any::<Option<String>>()).prop_map(
+            |(cgroup, path, container, pod)| EventKind::Workload(Workload {
+                cgroup,
+                path,
+                container,
+                pod
+            })
+        ),
     ]
+}
+
+fn connect() -> impl Strategy<Value = ConnectEvent> {
+    let end = (0..3_u8, any::<i32>()).prop_map(|(end, errno)| match end {
+        0 => ConnectEnd::Established,
+        1 => ConnectEnd::Failed { errno },
+        _ => ConnectEnd::Reset { errno },
+    });
+    let by = (any::<u32>(), any::<String>(), any::<u64>())
+        .prop_map(|(pid, name, cgroup)| Process { pid, name, cgroup });
+    let started = proptest::option::of(time());
+    (any::<u32>(), tuple(), started, end, proptest::option::of(by)).prop_map(
+        |(netns, tuple, started, end, by)| ConnectEvent {
+            netns: NetnsId(netns),
+            tuple,
+            started,
+            end,
+            by,
+        },
+    )
 }
 
 fn conntrack() -> impl Strategy<Value = ConntrackEvent> {
@@ -275,6 +305,7 @@ fn loss_source() -> impl Strategy<Value = LossSource> {
         Just(LossSource::Cluster),
         Just(LossSource::TraceFile),
         Just(LossSource::Capture),
+        Just(LossSource::Window),
     ]
 }
 
@@ -455,6 +486,7 @@ pub(crate) fn each_kind() -> Vec<Event> {
         lost(LossSource::Requests),
         lost(LossSource::Cluster),
         lost(LossSource::Capture),
+        lost(LossSource::Window),
         packet(Hook::Capture, tcp, Some(lookup(None, EntryLife::Remaining(second))), None),
     ];
     for hook in Hook::ALL {
@@ -485,6 +517,42 @@ pub(crate) fn each_kind() -> Vec<Event> {
         }
         kinds.push(kind);
     }
+    let [orig, reply] = [Tuple::new(v6, v4), Tuple::new(v4, v6)];
+    let flushed = |treated| FlushedEntry { orig, backend: v4, left: 7 * second, treated };
+    let entries = vec![flushed(true), flushed(false)];
+    kinds.push(EventKind::Intervention(Intervention::Flush { netns, entries }));
+    let (before, after) = (120 * second, 20 * second);
+    kinds.push(EventKind::Intervention(Intervention::Timeout { netns, before, after }));
+    for change in
+        [EntryChange::New, EntryChange::Updated, EntryChange::Destroyed, EntryChange::Deleted]
+    {
+        let is_new = change == EntryChange::New;
+        kinds.push(EventKind::Conntrack(ConntrackEvent {
+            netns,
+            change,
+            orig,
+            reply,
+            zone: 3,
+            state: is_new.then_some(CtState::SynSent),
+            unreplied: is_new,
+            remaining: is_new.then_some(120 * second),
+        }));
+    }
+    kinds.push(EventKind::Ended);
+    let by = Process { pid: 4711, name: "curl".to_owned(), cgroup: 77 };
+    for (end, started, by) in [
+        (ConnectEnd::Established, Some(MonoNs(1)), Some(by)),
+        (ConnectEnd::Failed { errno: 110 }, Some(MonoNs(1)), None),
+        (ConnectEnd::Reset { errno: 104 }, None, None),
+    ] {
+        kinds.push(EventKind::Connect(ConnectEvent { netns, tuple: orig, started, end, by }));
+    }
+    kinds.push(EventKind::Workload(Workload {
+        cgroup: 77,
+        path: "/kubepods/besteffort/pod1/2".to_owned(),
+        container: Some("2".to_owned()),
+        pod: Some("shop/client".to_owned()),
+    }));
     kinds
         .into_iter()
         .enumerate()

@@ -102,6 +102,30 @@ impl Reader {
     }
 }
 
+/// The same of states that come one by one, as a client of the API has them: each with its kind, which the items
+/// of a list do not say themselves.
+#[derive(Debug, Default)]
+pub struct Live {
+    state: State,
+}
+
+impl Live {
+    /// What this state of an object tells that the ones before did not; its last one, if it was deleted.
+    ///
+    /// # Errors
+    /// Why it could not be read.
+    pub fn take(
+        &mut self,
+        kind: &str,
+        json: &str,
+        deleted: bool,
+    ) -> Result<Vec<Told>, Cow<'static, str>> {
+        let event = if deleted { "DELETED" } else { "MODIFIED" };
+        self.state.object(kind, json, event, 0)?;
+        Ok(self.state.told.drain(..).collect())
+    }
+}
+
 /// Whether these first bytes of a file are such a stream: JSON whose first object is a watch event, a list or an
 /// object of Kubernetes. A few kilobytes tell.
 pub fn looks_like(start: &[u8]) -> bool {

@@ -86,7 +86,7 @@ fn check(json: &str, expected: Expect) {
 }
 
 fn recorded(kind: &str) -> String {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/kubernetes-1.36-readiness");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/kubernetes-1.36-readiness");
     let bytes = std::fs::read(format!("{folder}/watch-{kind}.json.zst")).unwrap();
     String::from_utf8(zstd::decode_all(&bytes[..]).unwrap()).unwrap()
 }

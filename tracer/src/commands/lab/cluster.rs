@@ -16,7 +16,7 @@ use crate::lab::{
 pub(super) struct Options {
     /// How the pods are set up
     #[arg(long, value_name = "SETUP", default_value = USUAL.name, long_help = setups_help())]
-    setup: Setup,
+    pub(super) setup: Setup,
 
     /// Show the same within a minute: a shorter SYN_SENT timer and port range inside the lab
     #[arg(long)]
@@ -55,9 +55,9 @@ pub(super) struct Options {
     grace: Duration,
 
     /// From a change of the endpoints to a node's rules, drawn for each change and node: MIN..MAX, or one
-    /// value for all
-    #[arg(long, value_name = "DURATIONS", default_value = "300ms..800ms", value_parser = units::durations)]
-    rules_lag: RangeInclusive<Duration>,
+    /// value for all [default: 300ms..800ms; 50ms for a pod that is ready, where nothing changed for a second]
+    #[arg(long, value_name = "DURATIONS", value_parser = units::durations)]
+    rules_lag: Option<RangeInclusive<Duration>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -118,7 +118,8 @@ impl Options {
             deployment: Deployment { replicas: self.replicas.into(), ..usual.deployment },
             pod_delay: self.delay,
             grace: self.grace,
-            rules_lag: self.rules_lag.clone(),
+            prompt_lag: usual.prompt_lag.filter(|_| self.rules_lag.is_none()),
+            rules_lag: self.rules_lag.clone().unwrap_or_else(|| usual.rules_lag.clone()),
             ..usual
         };
         Ok(if self.quick { settings.quick() } else { settings })

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::codec::requests::{self, Columns};
 use crate::files::{Input, Kind};
 
 /// The files, with what is in each.
@@ -40,21 +41,27 @@ pub(super) fn is_pipe(path: &Path) -> bool {
 ///
 /// # Errors
 /// If a named file is empty or of no known kind, if a folder has nothing known, or if one can't be read.
-pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Files> {
+pub(super) fn files(paths: &[PathBuf], columns: &Columns) -> anyhow::Result<Files> {
     let mut files = Files::default();
     for path in paths {
         if path.is_dir() {
-            folder(path, &mut files)?;
+            folder(path, columns, &mut files)?;
             continue;
         }
         let input = Input::open(path)?;
-        let kind = input.kind().ok_or_else(|| input.unknown())?;
+        let kind = kind(&input, columns).ok_or_else(|| input.unknown())?;
         files.known.push((path.clone(), kind));
     }
     Ok(files)
 }
 
-fn folder(path: &Path, files: &mut Files) -> anyhow::Result<()> {
+/// What is in a file; a log of requests may be one only by what the user says of its columns.
+fn kind(input: &Input, columns: &Columns) -> Option<Kind> {
+    let is_log = || requests::form_of(input.head(), columns).is_some();
+    input.kind().or_else(|| is_log().then_some(Kind::Requests))
+}
+
+fn folder(path: &Path, columns: &Columns, files: &mut Files) -> anyhow::Result<()> {
     let reading = || format!("cannot read {}", path.display());
     let mut inside: Vec<PathBuf> = std::fs::read_dir(path)
         .with_context(reading)?
@@ -68,7 +75,7 @@ fn folder(path: &Path, files: &mut Files) -> anyhow::Result<()> {
         file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
     };
     for file in inside.into_iter().filter(has_length) {
-        match Input::open(&file)?.kind() {
+        match kind(&Input::open(&file)?, columns) {
             Some(kind) => files.known.push((file, kind)),
             None => files.passed_over.push(file),
         }

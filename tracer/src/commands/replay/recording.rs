@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
 
-use super::Options;
+use super::Sources;
+use super::ahead::Ahead;
 use super::changes::Changes;
 use super::packets::Packets;
 use super::paths::Files;
 use super::requests::Log;
 use super::scout::{self, Scouted};
 use super::table::Table;
+use super::{clocks, listing};
 use crate::codec::requests::Client;
 use crate::commands::tracing;
 use crate::correlate::{Correlator, SYN_SENT, Timeline};
@@ -28,13 +32,15 @@ use crate::stream::Ordering;
 const NODE: NetnsId = NetnsId(1);
 /// Each source is in order but for this much.
 const WINDOW: Duration = Duration::from_secs(1);
+/// How many events there are between two words of progress.
+const PROGRESS_EVERY: u64 = 1 << 14;
 /// A capture that begins or ends this much within the requests does not show all of them.
 const COVERS: Duration = Duration::from_secs(1);
 
 /// Where events come from.
 enum Source {
     Changes(std::vec::IntoIter<Event>),
-    Packets(Box<Packets>),
+    Packets(Ahead),
     Table(Box<Table>),
     Log(Box<Log>),
 }
@@ -46,6 +52,16 @@ impl Source {
             Source::Packets(packets) => packets.next(),
             Source::Table(table) => table.next(),
             Source::Log(log) => log.next(),
+        }
+    }
+
+    /// How many bytes of its files have been read. Changes are few, and read before all else.
+    fn position(&self) -> u64 {
+        match self {
+            Source::Changes(_) => 0,
+            Source::Packets(packets) => packets.position(),
+            Source::Table(table) => table.position(),
+            Source::Log(log) => log.position(),
         }
     }
 
@@ -63,9 +79,10 @@ impl Source {
 ///
 /// # Errors
 /// If a file can't be read, or nothing in them has a time.
-pub(super) fn read(files: &Files, options: &Options) -> anyhow::Result<(TraceHeader, Timeline)> {
+pub(super) fn read(files: &Files, options: &Sources) -> anyhow::Result<(TraceHeader, Timeline)> {
     let (captures, tables) = (files.of(Kind::Capture), files.of(Kind::Conntrack));
     let (logs, watches) = (files.of(Kind::Requests), files.of(Kind::Watch));
+    let (columns, zone) = (options.log.columns()?, options.time_zone);
     let sysctls = sysctls(files)?;
     let syn_sent = sysctls.iter().find(|sysctl| sysctl.name == SYN_SENT);
     let syn_sent = syn_sent.and_then(|sysctl| sysctl.value.parse().ok()).map(Duration::from_secs);
@@ -74,15 +91,32 @@ pub(super) fn read(files: &Files, options: &Options) -> anyhow::Result<(TraceHea
     let anchor = ClockAnchor { mono: MonoNs(0), wall: WallNs(0), error_ns: 0 };
     let silence = !changes.has_pods();
     let settings = infer::Settings { netns: NODE, anchor, syn_sent, silence };
-    let scouted = scout::look(&captures, &tables, &logs, settings)?;
+    let mut clocks = clocks::compare(&captures)?;
+    let place = listing::Place {
+        netns: NODE,
+        sysctls: &sysctls,
+        listed_at: options.listed_at.and_then(|at| u64::try_from(at.0).ok()).map(MonoNs),
+        silence,
+    };
+    let mut listing = match captures.is_empty() && !tables.is_empty() {
+        true => listing::read(&tables, &place)?,
+        false => None,
+    };
+    let sources = scout::Sources {
+        captures: (&captures, &clocks.ahead),
+        tables: (&tables, zone),
+        listing: listing.as_ref(),
+        logs: (&logs, &columns),
+    };
+    let scouted = scout::look(sources, settings)?;
     let Some(began) = scouted.began.or(changes.began()) else {
         bail!("nothing in these files has a time");
     };
     let mut header = TraceHeader {
         tracer: env!("CARGO_PKG_VERSION").to_owned(),
         origin: Origin::Replay { command: tracing::command_line() },
-        kernel: "not told".to_owned(),
-        node: "not told".to_owned(),
+        kernel: String::new(),
+        node: String::new(),
         hz: None,
         began,
         anchor: ClockAnchor { mono: began, wall: WallNs(began.0.cast_signed()), error_ns: 0 },
@@ -94,6 +128,7 @@ pub(super) fn read(files: &Files, options: &Options) -> anyhow::Result<(TraceHea
         notes: missing(files, options, &changes),
     };
     if !captures.is_empty() {
+        header.notes.append(&mut clocks.notes);
         settings.describe(&mut header);
     }
     let mut placed = changes.events(began, options.clock_difference, &scouted, &options.service);
@@ -106,13 +141,26 @@ pub(super) fn read(files: &Files, options: &Options) -> anyhow::Result<(TraceHea
     };
     let mut sources = vec![Source::Changes(std::mem::take(&mut placed.timed).into_iter())];
     if !captures.is_empty() {
-        sources.push(Source::Packets(Box::new(Packets::open(&captures, settings)?)));
+        let packets = Packets::open(&captures, &clocks.ahead, settings)?;
+        let ahead = Ahead::start(packets).context("starting the thread that reads captures")?;
+        sources.push(Source::Packets(ahead));
+    } else if let Some(listing) = &mut listing {
+        sources.push(Source::Changes(std::mem::take(&mut listing.events).into_iter()));
+        header.notes.append(&mut listing.notes);
     } else if !tables.is_empty() {
-        sources.push(Source::Table(Box::new(Table::open(&tables, NODE, silence)?)));
+        sources.push(Source::Table(Box::new(Table::open(&tables, NODE, zone, silence)?)));
     }
-    sources.extend(Log::open(&logs, client)?.into_iter().map(|log| Source::Log(Box::new(log))));
+    sources.extend(
+        Log::open(&logs, client, &columns)?.into_iter().map(|log| Source::Log(Box::new(log))),
+    );
     let mut stream = Stream::new(&header);
-    stream.run(&mut sources)?;
+    let length = |paths: &[PathBuf]| {
+        paths.iter().filter_map(|path| path.metadata().ok()).map(|file| file.len()).sum::<u64>()
+    };
+    let of_tables = if captures.is_empty() { length(&tables) } else { 0 };
+    let bar = super::bar(length(&captures) + of_tables + length(&logs));
+    stream.run(&mut sources, &bar)?;
+    bar.finish_and_clear();
     header.notes.append(&mut placed.notes);
     header.notes.extend(sources.iter().flat_map(Source::notes));
     let timeline = stream.finish(|ended| placed.at_the_end(began, ended));
@@ -131,7 +179,7 @@ fn sysctls(files: &Files) -> Result<Vec<Sysctl>, FileError> {
     Ok(sysctls)
 }
 
-fn services(options: &Options, scouted: &Scouted) -> Vec<SocketAddr> {
+fn services(options: &Sources, scouted: &Scouted) -> Vec<SocketAddr> {
     let mut services = options.service.clone();
     if services.is_empty() {
         services.extend(scouted.client.map(|(_, target)| target));
@@ -140,7 +188,7 @@ fn services(options: &Options, scouted: &Scouted) -> Vec<SocketAddr> {
 }
 
 /// What is not there, and what that costs.
-fn missing(files: &Files, options: &Options, changes: &Changes) -> Vec<String> {
+fn missing(files: &Files, options: &Sources, changes: &Changes) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |is: bool, text: &str| {
         if is {
@@ -183,8 +231,18 @@ fn missing(files: &Files, options: &Options, changes: &Changes) -> Vec<String> {
     if files.of(Kind::Capture).len() > 1 {
         notes.push("The captures are read as one, by their times.".to_owned());
     }
-    for path in &files.passed_over {
-        notes.push(format!("{} is of no kind that can be replayed", path.display()));
+    let passed_over: Vec<String> =
+        files.passed_over.iter().map(|path| path.display().to_string()).collect();
+    match passed_over.as_slice() {
+        [] => {}
+        [one] => notes.push(format!("Passed over, of no kind that can be replayed: {one}.")),
+        some => {
+            let list = some.join(", ");
+            notes.push(format!(
+                "Passed over, {} files of no kind that can be replayed: {list}.",
+                some.len()
+            ));
+        }
     }
     notes
 }
@@ -193,6 +251,7 @@ fn missing(files: &Files, options: &Options, changes: &Changes) -> Vec<String> {
 struct Stream {
     ordering: Ordering,
     correlator: Correlator,
+    taken: u64,
     ended: MonoNs,
     /// The first and the last packet, and of the requests the first start and the last end.
     packets: Option<(MonoNs, MonoNs)>,
@@ -204,6 +263,7 @@ impl Stream {
         Stream {
             ordering: Ordering::new(WINDOW),
             correlator: Correlator::new(header),
+            taken: 0,
             ended: header.began,
             packets: None,
             requests: None,
@@ -211,7 +271,7 @@ impl Stream {
     }
 
     /// Takes the earliest event of all sources, again and again: one of each waits in memory.
-    fn run(&mut self, sources: &mut [Source]) -> Result<(), FileError> {
+    fn run(&mut self, sources: &mut [Source], bar: &ProgressBar) -> Result<(), FileError> {
         let mut heads: Vec<Option<Event>> =
             sources.iter_mut().map(Source::next).collect::<Result<_, _>>()?;
         loop {
@@ -222,12 +282,17 @@ impl Stream {
             if let Some(event) = std::mem::replace(&mut heads[index], sources[index].next()?) {
                 self.take(event);
             }
+            self.taken += 1;
+            if self.taken.is_multiple_of(PROGRESS_EVERY) {
+                bar.set_position(sources.iter().map(Source::position).sum());
+            }
             let correlator = &mut self.correlator;
             self.ordering.release(time, &mut |seq, event| correlator.apply(seq, &event));
         }
     }
 
     fn take(&mut self, event: Event) {
+        let is_first_packet = self.packets.is_none() && matches!(event.kind, EventKind::Packet(_));
         let span = match &event.kind {
             EventKind::Packet(_) => Some(&mut self.packets),
             EventKind::RequestStarted(_) | EventKind::RequestEnded(_) => Some(&mut self.requests),
@@ -238,8 +303,22 @@ impl Stream {
             let (first, last) = span.unwrap_or((time, time));
             *span = Some((first.min(time), last.max(time)));
         }
+        // The capture began within the requests: said where it begins, so that the events stay in order.
+        if let (true, Some((first, _)), Some((start, _))) =
+            (is_first_packet, self.packets, self.requests)
+        {
+            self.uncovered(start, first);
+        }
         self.ended = self.ended.max(time);
         self.ordering.push(event);
+    }
+
+    /// There are requests and no packets between the two.
+    fn uncovered(&mut self, from: MonoNs, to: MonoNs) {
+        if to.since(from) > COVERS {
+            let kind = EventKind::Lost { source: LossSource::Capture, count: 1, since: from };
+            self.ordering.push(Event { time: to, kind });
+        }
     }
 
     /// Says what was not recorded, and what can be said only now.
@@ -248,16 +327,8 @@ impl Stream {
         for event in last(ended) {
             self.ordering.push(event);
         }
-        if let (Some((first, last)), Some((start, end))) = (self.packets, self.requests) {
-            let mut uncovered = |from: MonoNs, to: MonoNs| {
-                if to.since(from) > COVERS {
-                    let source = LossSource::Capture;
-                    let kind = EventKind::Lost { source, count: 1, since: from };
-                    self.ordering.push(Event { time: to.max(from), kind });
-                }
-            };
-            uncovered(last, end);
-            uncovered(start, first);
+        if let (Some((_, last)), Some((_, end))) = (self.packets, self.requests) {
+            self.uncovered(last, end);
         }
         let Stream { mut ordering, mut correlator, .. } = self;
         ordering.flush(&mut |seq, event| correlator.apply(seq, &event));

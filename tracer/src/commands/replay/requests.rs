@@ -15,11 +15,10 @@ use crate::stream::Ordering;
 const WINDOW: Duration = Duration::from_secs(35);
 
 /// The reader of such a file.
-pub(super) fn reader(path: &Path) -> Result<TextReader<Reader>, FileError> {
+pub(super) fn reader(path: &Path, columns: &Columns) -> Result<TextReader<Reader>, FileError> {
     let input = Input::open(path)?;
-    let columns = Columns::default();
-    let form = form_of(input.head(), &columns).unwrap_or(Form::Csv { separator: b',' });
-    Ok(TextReader::new(input, Reader::new(form, columns)))
+    let form = form_of(input.head(), columns).unwrap_or(Form::Csv { separator: b',' });
+    Ok(TextReader::new(input, Reader::new(form, columns.clone())))
 }
 
 /// A log's events.
@@ -40,11 +39,15 @@ pub(super) struct Log {
 
 impl Log {
     /// The logs, which share the numbers among them.
-    pub(super) fn open(paths: &[PathBuf], client: Client) -> Result<Vec<Log>, FileError> {
+    pub(super) fn open(
+        paths: &[PathBuf],
+        client: Client,
+        columns: &Columns,
+    ) -> Result<Vec<Log>, FileError> {
         let step = paths.len() as u64;
         let log = |(id, path): (usize, &PathBuf)| {
             Ok(Log {
-                reader: reader(path)?,
+                reader: reader(path, columns)?,
                 client,
                 id: id as u64,
                 step,
@@ -100,6 +103,11 @@ impl Log {
     fn lost(&self) -> u64 {
         let unread = self.reader.text().counts().unread.total();
         unread + self.aimless + u64::from(self.reader.input().cut_short())
+    }
+
+    /// How many bytes of the file have been read.
+    pub(super) fn position(&self) -> u64 {
+        self.reader.input().position()
     }
 
     pub(super) fn notes(&self) -> Vec<String> {

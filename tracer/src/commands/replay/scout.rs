@@ -5,8 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::listing::Listing;
 use super::packets::Packets;
+use super::table::Zone;
 use super::{requests, table};
+use crate::codec::requests::Columns;
 use crate::files::FileError;
 use crate::infer::Settings;
 use crate::model::{EventKind, MonoNs, Segment, Tuple};
@@ -27,20 +30,39 @@ pub(super) struct Scouted {
     pub(super) fronts: BTreeMap<SocketAddr, SocketAddr>,
 }
 
-/// Looks at the first connects of the captures, or of the conntrack logs where there are no captures.
-pub(super) fn look(
-    captures: &[PathBuf],
-    tables: &[PathBuf],
-    logs: &[PathBuf],
-    settings: Settings,
-) -> Result<Scouted, FileError> {
+/// Where to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sources<'a> {
+    /// The captures, and by how many nanoseconds the clock of each is ahead.
+    pub(super) captures: (&'a [PathBuf], &'a [i64]),
+    /// conntrack's logs.
+    pub(super) tables: (&'a [PathBuf], Zone),
+    /// conntrack's listings, where there are no logs.
+    pub(super) listing: Option<&'a Listing>,
+    /// The logs of requests, and what their columns are called.
+    pub(super) logs: (&'a [PathBuf], &'a Columns),
+}
+
+/// Looks at the first connects of the captures, or of conntrack's output where there are no captures.
+pub(super) fn look(sources: Sources<'_>, settings: Settings) -> Result<Scouted, FileError> {
+    let Sources { captures: (captures, ahead), tables: (tables, zone), listing, .. } = sources;
+    let (logs, columns) = sources.logs;
     let mut scouted = Scouted::default();
     let mut connects: Vec<(MonoNs, Tuple)> = Vec::new();
-    if captures.is_empty() {
+    if let Some(listing) = listing {
+        for event in &listing.events {
+            scouted.sees(event.time);
+            let EventKind::Conntrack(change) = event.kind else { continue };
+            if change.reply.src != change.orig.dst {
+                scouted.fronts.insert(change.reply.src, change.orig.dst);
+                connects.push((event.time, change.orig));
+            }
+        }
+    } else if captures.is_empty() {
         for path in tables {
             for flow in table::reader(path)? {
                 let flow = flow?;
-                let Some(time) = table::time(&flow) else { continue };
+                let Some(time) = table::time(&flow, zone) else { continue };
                 scouted.sees(time);
                 if let Some(backend) = flow.backend() {
                     scouted.fronts.insert(backend, flow.orig.dst);
@@ -52,7 +74,7 @@ pub(super) fn look(
             }
         }
     } else {
-        let mut packets = Packets::open(captures, settings)?;
+        let mut packets = Packets::open(captures, ahead, settings)?;
         while let Some(event) = packets.next()? {
             scouted.sees(event.time);
             let EventKind::Packet(packet) = event.kind else { continue };
@@ -70,7 +92,7 @@ pub(super) fn look(
     }
     let mut ports: HashMap<u16, Vec<MonoNs>> = HashMap::new();
     for path in logs {
-        for request in requests::reader(path)?.take(LOOK) {
+        for request in requests::reader(path, columns)?.take(LOOK) {
             let request = request?;
             let start = requests::unix(request.start.at);
             scouted.sees(start);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use crate::codec::conntrack::{Flow, FlowKind, Form, Reader, form_of};
+use crate::codec::conntrack::{Flow, FlowKind, FlowTime, Form, Reader, form_of};
 use crate::files::{FileError, Input, TextReader};
 use crate::infer::TableSilence;
 use crate::model::{ConntrackEvent, EntryChange, Event, EventKind, MonoNs, NetnsId};
@@ -18,9 +18,12 @@ pub(super) fn reader(path: &Path) -> Result<TextReader<Reader>, FileError> {
     Ok(TextReader::new(input, Reader::new(form)))
 }
 
+/// How far the zone of conntrack's times is ahead of UTC, in seconds, where they name none; none: not told.
+pub(super) type Zone = Option<i32>;
+
 /// When a line was printed, on the clock of the replay: Unix time.
-pub(super) fn time(flow: &Flow) -> Option<MonoNs> {
-    let at = flow.time?.with_offset(0).at;
+pub(super) fn time(flow: &Flow, zone: Zone) -> Option<MonoNs> {
+    let at = flow.time?.with_offset(zone.unwrap_or(0)).at;
     u64::try_from(at.0).ok().map(MonoNs)
 }
 
@@ -28,8 +31,13 @@ pub(super) fn time(flow: &Flow) -> Option<MonoNs> {
 pub(super) struct Table {
     logs: VecDeque<TextReader<Reader>>,
     netns: NetnsId,
+    zone: Zone,
     silence: Option<TableSilence>,
     waiting: VecDeque<Event>,
+    /// Bytes of the logs that are done.
+    read: u64,
+    /// Lines whose time names no zone.
+    zoneless: u64,
     /// Lines that can't be placed in time.
     without_time: u64,
     unread: u64,
@@ -39,13 +47,17 @@ impl Table {
     pub(super) fn open(
         paths: &[PathBuf],
         netns: NetnsId,
+        zone: Zone,
         silence: bool,
     ) -> Result<Table, FileError> {
         Ok(Table {
             logs: paths.iter().map(|path| reader(path)).collect::<Result<_, _>>()?,
             netns,
+            zone,
             silence: silence.then(TableSilence::default),
             waiting: VecDeque::new(),
+            read: 0,
+            zoneless: 0,
             without_time: 0,
             unread: 0,
         })
@@ -59,6 +71,7 @@ impl Table {
             let Some(log) = self.logs.front_mut() else { return Ok(None) };
             let Some(flow) = log.next().transpose()? else {
                 self.unread += log.text().counts().unread.total();
+                self.read += log.input().position();
                 self.logs.pop_front();
                 continue;
             };
@@ -72,7 +85,8 @@ impl Table {
                     continue;
                 }
             };
-            let (Some(time), TCP) = (time(&flow), flow.protocol) else {
+            self.zoneless += u64::from(matches!(flow.time, Some(FlowTime::Local(_))));
+            let (Some(time), TCP) = (time(&flow, self.zone), flow.protocol) else {
                 self.without_time += u64::from(flow.protocol == TCP);
                 continue;
             };
@@ -93,8 +107,20 @@ impl Table {
         }
     }
 
+    /// How many bytes of the files have been read.
+    pub(super) fn position(&self) -> u64 {
+        self.read + self.logs.front().map_or(0, |log| log.input().position())
+    }
+
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.zoneless > 0 && self.zone.is_none() {
+            notes.push(
+                "conntrack's times are of the node's zone, which the file does not name: they are taken for UTC \
+                 (--time-zone)"
+                    .to_owned(),
+            );
+        }
         if self.without_time > 0 {
             let count = self.without_time;
             notes.push(format!(

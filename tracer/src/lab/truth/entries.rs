@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Truth;
-use super::judge::{ClientEnd, ClientRow, Span, TICK};
+use super::judge::{RETRANSMITTED, TICK};
+use super::judged::{ClientEnd, ClientRow, Span};
 use super::table::State;
 use crate::model::{MonoNs, Symptom};
 
@@ -74,7 +75,7 @@ pub(super) fn stale(
     all
 }
 
-/// When the entry was made by the only failed attempt that can have made it.
+/// When the entry was made by the only attempt whose first SYN was not answered that can have made it.
 fn maker(entry: &Stale, rows: &[&ClientRow]) -> Option<Span> {
     let mut spans = rows.iter().filter(|row| is_unanswered(row)).filter_map(|row| {
         let syn = Span { from: row.start, to: row.start + UNTIL_SYN };
@@ -85,5 +86,13 @@ fn maker(entry: &Stale, rows: &[&ClientRow]) -> Option<Span> {
 }
 
 fn is_unanswered(row: &ClientRow) -> bool {
-    matches!(row.end, ClientEnd::Failed(Symptom::ConnectTimeout | Symptom::Unreachable))
+    if let Some(connected) = row.connected {
+        return connected >= RETRANSMITTED;
+    }
+    match row.end {
+        ClientEnd::Failed(Symptom::ConnectTimeout | Symptom::Unreachable) => true,
+        // Its first SYN was not answered, and a later one was refused.
+        ClientEnd::Failed(Symptom::Refused) => row.total >= RETRANSMITTED,
+        ClientEnd::Failed(_) | ClientEnd::Answered => false,
+    }
 }

@@ -4,145 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::entries::{self, Stale};
+use super::judged::{ClientEnd, ClientRow, Judged, Judgement, Span};
+use super::names::{self, Names};
 use super::table::State;
-use super::{Deleted, PodLife, Truth};
-use crate::model::{MonoNs, RequestEnded, Reuse, Symptom};
+use super::{DeadAddress, Deleted, Frozen, HowDropped, PodLife, Truth};
+use crate::model::{MonoNs, Symptom};
 
 /// The kernel's clock of timers is this coarse at worst (HZ = 100).
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// An answer that needed at least this long to connect had its first SYN unanswered: the first retransmission
 /// comes after 1 s (RFC 6298).
-const RETRANSMITTED: Duration = Duration::from_millis(900);
+pub(super) const RETRANSMITTED: Duration = Duration::from_millis(900);
 
-/// A row of the client's log.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClientRow {
-    /// Which request.
-    pub id: u64,
-    /// Just before its socket was made.
-    pub start: MonoNs,
-    /// Whether its connection was there already, made by an earlier request.
-    pub is_reused: bool,
-    /// The source port, also where the connect failed.
-    pub port: Option<u16>,
-    /// From the start until connected, if it was.
-    pub connected: Option<Duration>,
-    /// From the start until its end.
-    pub total: Duration,
-    /// How it ended.
-    pub end: ClientEnd,
-}
-
-impl ClientRow {
-    /// The row of a request that started then and ended so.
-    pub fn new(start: MonoNs, ended: &RequestEnded) -> ClientRow {
-        ClientRow {
-            id: ended.id.0,
-            start,
-            is_reused: matches!(ended.reuse, Reuse::KeepAlive { nth: 1.. }),
-            port: ended.source.map(|source| source.port()),
-            connected: ended.connect,
-            total: ended.total,
-            end: ended.outcome.symptom().map_or(ClientEnd::Answered, ClientEnd::Failed),
-        }
-    }
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ClientEnd {
-    /// With an answer.
-    Answered,
-    /// Without.
-    Failed(Symptom),
-}
-
-/// From one moment to another; something happened between the two, the ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
-    /// Not before this.
-    pub from: MonoNs,
-    /// Not after this.
-    pub to: MonoNs,
-}
-
-impl Span {
-    /// What both have in common.
-    pub fn and(self, other: Span) -> Option<Span> {
-        let both = Span { from: self.from.max(other.from), to: self.to.min(other.to) };
-        (both.from <= both.to).then_some(both)
-    }
-}
-
-/// A request and what must have become of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judgement {
-    /// Which request.
-    pub id: u64,
-    /// What must have become of it.
-    pub judged: Judged,
-}
-
-/// What must have become of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Judged {
-    /// Its SYN went to a pod that answered.
-    Ok,
-    /// Its SYN met an entry that an earlier attempt had made, to an address that was dead by now.
-    MetStale {
-        /// Where the entry points.
-        backend: SocketAddr,
-        /// When the entry was made.
-        made: Span,
-        /// Whether the entry had seen a reply.
-        is_replied: bool,
-    },
-    /// It met such an entry, which expired in the middle of the attempt, so that a later SYN got through.
-    Slowed {
-        /// Where the entry points.
-        backend: SocketAddr,
-        /// When the entry was made.
-        made: Span,
-    },
-    /// The entry that it had made or met was deleted in its middle, so that a later SYN got through.
-    Freed {
-        /// Where the entry pointed.
-        backend: SocketAddr,
-    },
-    /// Its SYN made an entry to an address that was dead already: the rules still named it.
-    FreshToDeadAddress {
-        /// The address.
-        backend: SocketAddr,
-    },
-    /// Its SYN was refused by a pod that did not listen any more, or not yet, and whose network was there.
-    RefusedByPod {
-        /// The pods that it can have been.
-        backends: BTreeSet<SocketAddr>,
-    },
-    /// It was connected to a pod that ended before it had answered.
-    CutByDyingPod {
-        /// The pods that it can have been.
-        backends: BTreeSet<SocketAddr>,
-    },
-    /// The rules named no endpoint.
-    RejectedWithoutEndpoints,
-    /// It never left the client.
-    Local,
-    /// It can't be said.
-    Undetermined {
-        /// Why.
-        why: String,
-    },
-}
+/// A name that took longer than this, and left less than this for the rest, left no time to send a SYN again.
+const LONG_NAME: Duration = Duration::from_secs(1);
 
 /// Judges each request, in the order of `rows`.
 pub fn judge(truth: &Truth, rows: &[ClientRow]) -> Vec<Judgement> {
+    let none = Names::default();
+    let unresolved = names::unanswered(truth.names.as_ref().unwrap_or(&none), rows);
+    let with_an_address: Vec<ClientRow> = rows.iter().map(ClientRow::with_an_address).collect();
     let mut by_port = BTreeMap::<u16, Vec<&ClientRow>>::new();
-    for row in rows {
+    for row in &with_an_address {
         // What used a connection that was there made no entry and met none.
         if let Some(port) = row.port.filter(|_| !row.is_reused) {
             by_port.entry(port).or_default().push(row);
@@ -152,8 +37,13 @@ pub fn judge(truth: &Truth, rows: &[ClientRow]) -> Vec<Judgement> {
         rows.sort_by_key(|row| row.start);
     }
     let stale = entries::stale(truth, &by_port);
-    let judge = Judge { truth, by_port: &by_port, stale: &stale };
-    rows.iter().map(|row| Judgement { id: row.id, judged: judge.row(row) }).collect()
+    let judge = Judge { truth, by_port: &by_port, stale: &stale, unresolved: &unresolved };
+    let judged = with_an_address.iter().zip(rows).map(|(with_an_address, row)| Judgement {
+        id: row.id,
+        waited: row.waited(),
+        judged: judge.row(with_an_address),
+    });
+    judged.collect()
 }
 
 /// A look this long before an attempt still tells of the table that the attempt met: looks come at least
@@ -171,10 +61,17 @@ struct Judge<'a> {
     truth: &'a Truth,
     by_port: &'a BTreeMap<u16, Vec<&'a ClientRow>>,
     stale: &'a BTreeMap<u16, Vec<Stale>>,
+    unresolved: &'a BTreeSet<u64>,
 }
 
 impl Judge<'_> {
     fn row(&self, row: &ClientRow) -> Judged {
+        if row.resolution.is_some_and(|resolution| resolution.failed.is_some()) {
+            return match self.unresolved.contains(&row.id) {
+                true => Judged::Unresolved,
+                false => undetermined("by the DNS server's own word its name had an answer"),
+            };
+        }
         let Some(port) = row.port else {
             return match row.end {
                 ClientEnd::Failed(Symptom::Local) => Judged::Local,
@@ -191,6 +88,9 @@ impl Judge<'_> {
         match (row.end, row.connected) {
             (ClientEnd::Answered, connected) => self.answered(row, port, connected, entries),
             (ClientEnd::Failed(Symptom::Local), _) => Judged::Local,
+            (ClientEnd::Failed(Symptom::WrongAnswer), _) => self
+                .met_other(row, entries)
+                .unwrap_or_else(|| undetermined("no entry leads to a pod of another app")),
             (ClientEnd::Failed(_), Some(_)) => self.cut(row),
             (ClientEnd::Failed(symptom), None) => self.not_connected(row, port, symptom, entries),
         }
@@ -225,6 +125,14 @@ impl Judge<'_> {
         if let Some(entry) = entries.iter().find(midway) {
             return Judged::Slowed { backend: entry.backend, made: entry.made };
         }
+        let own = |entry: &&Stale| {
+            entry.made.from + TICK >= row.start && entry.expires.and(attempt).is_some()
+        };
+        if let Some(entry) = entries.iter().find(own)
+            && self.is_gone(entry.backend, entry.made.to)
+        {
+            return Judged::SentAnew { backend: entry.backend };
+        }
         let replied = self.replied(row, port, row.start);
         match replied.filter(|entry| entry.expires.and(attempt).is_some()) {
             Some(Replied { backend, made, .. }) => Judged::Slowed { backend, made },
@@ -237,13 +145,65 @@ impl Judge<'_> {
 
     fn cut(&self, row: &ClientRow) -> Judged {
         let attempt = Span { from: row.start, to: row.start + row.total };
+        // The proxies delete by ports and addresses, so that the entry which they saw may have given way to this one's.
+        let is_deleted = |deleted: &Deleted| {
+            Some(deleted.port) == row.port && deleted.when.and(attempt).is_some()
+        };
+        if row.end == ClientEnd::Failed(Symptom::ResponseTimeout)
+            && self.truth.deleted.iter().any(is_deleted)
+        {
+            return Judged::LostItsEntry;
+        }
         let dying = self.pods(|pod| dying(pod).is_some_and(|dying| dying.and(attempt).is_some()));
         // A connection that was there was made when the rules were others.
         let those = if row.is_reused { dying } else { self.named_then(dying, row.start) };
-        match addresses(&those) {
-            none if none.is_empty() => undetermined("connected, but no pod ended meanwhile"),
-            backends => Judged::CutByDyingPod { backends },
+        let is_slow = row.end == ClientEnd::Failed(Symptom::ResponseTimeout)
+            && row.connected.is_some_and(|connected| row.total < connected + self.truth.pod_delay);
+        if is_slow {
+            let waited = row.waited();
+            return match waited >= LONG_NAME && row.total < LONG_NAME {
+                true => Judged::ResolvedTooLate,
+                false => Judged::SlowPod,
+            };
         }
+        let is_frozen = |pod: &PodLife| self.is_frozen(pod.address, attempt.to);
+        let frozen = addresses(&self.named_then(self.pods(is_frozen), row.start));
+        if row.end == ClientEnd::Failed(Symptom::ResponseTimeout) && !frozen.is_empty() {
+            return Judged::NotAccepted { backends: frozen };
+        }
+        let backends = addresses(&those);
+        if !backends.is_empty() {
+            return Judged::CutByDyingPod { backends };
+        }
+        let is_lost =
+            |pod: &PodLife| self.lost(pod).is_some_and(|lost| lost.and(attempt).is_some());
+        match addresses(&self.named_then(self.pods(is_lost), row.start)) {
+            none if none.is_empty() => undetermined("connected, but no pod ended meanwhile"),
+            backends => Judged::CutOffMidway { backends },
+        }
+    }
+
+    /// If an entry on its port, older than itself, led it to a pod of another app.
+    fn met_other(&self, row: &ClientRow, entries: &[Stale]) -> Option<Judged> {
+        let end = row.start + row.total;
+        let entry = entries
+            .iter()
+            .rfind(|entry| entry.made.to < row.start && entry.expires.to >= row.start)?;
+        // Who got through ended the entry: a RST removes it, and an answer makes another thing of it.
+        let is_over = self.by_port[&row.port?].iter().any(|other| {
+            let got_through = other.connected.is_some() || other.end == REFUSED;
+            got_through && entry.made.to < other.start && other.start < row.start
+        });
+        let is_other = |pod: &PodLife| pod.app != self.app_of(entry) && pod.added <= end + TICK;
+        let owners = self.pods(|pod| pod.address == entry.backend);
+        let is_met = !is_over && owners.into_iter().any(is_other);
+        is_met.then_some(Judged::MetOther { backend: entry.backend })
+    }
+
+    /// The app of the pod that had the address when the entry was made.
+    fn app_of(&self, entry: &Stale) -> &str {
+        let owners = self.pods(|pod| pod.address == entry.backend && pod.added <= entry.made.to);
+        owners.last().map_or("", |pod| &pod.app)
     }
 
     fn not_connected(
@@ -253,6 +213,19 @@ impl Judge<'_> {
         symptom: Symptom,
         entries: &[Stale],
     ) -> Judged {
+        let attempt = Span { from: row.start, to: row.start + row.total };
+        if symptom == Symptom::Refused
+            && let Some(other) = self.met_other(row, entries)
+        {
+            return other;
+        }
+        let freed = |deleted: &Deleted| deleted.port == port && deleted.when.and(attempt).is_some();
+        let is_first = row.total < RETRANSMITTED || self.truth.deleted.iter().any(freed);
+        if symptom == Symptom::Refused && self.truth.dead_address == DeadAddress::Silent && is_first
+        {
+            // A silent address refuses nobody: the SYN, or the one after its entry was deleted, reached a pod.
+            return self.refused(row);
+        }
         // The latest entry that can have been there decides; an earlier one was gone by then.
         let end = row.start + row.total;
         let possible =
@@ -262,22 +235,69 @@ impl Judge<'_> {
                 if entry.expires.from <= row.start && entry.seen_last < row.start {
                     return undetermined("the entry on its port expired too close to its start");
                 }
-                return match self.is_dead(entry.backend, row.start) {
-                    true => met(entry),
-                    false => undetermined("it met an entry to an address that was not dead"),
+                return if self.is_gone(entry.backend, row.start) {
+                    met(entry)
+                } else if self.is_frozen(entry.backend, row.start) {
+                    Judged::BacklogFull { backend: entry.backend }
+                } else if self.is_cut_off(entry.backend, attempt) {
+                    Judged::CutOff { backend: entry.backend }
+                } else {
+                    undetermined("it met an entry to an address that was not dead")
                 };
             }
             Some(entry) if entry.made.from + TICK < row.start => {
                 return undetermined("an entry on its port was made too close to its start");
             }
-            Some(entry) => return self.fresh(entry),
+            Some(last) => {
+                // Its first SYN's, where that one's expired meanwhile and this is that of a later SYN.
+                let own = |entry: &&Stale| entry.made.from + TICK >= row.start;
+                let entry = entries.iter().find(own).unwrap_or(last);
+                if symptom == Symptom::Refused
+                    && self.truth.dead_address == DeadAddress::Silent
+                    && entry.expires.and(attempt).is_some()
+                {
+                    return self.refused(row);
+                }
+                // Or it was deleted.
+                let before =
+                    self.truth.deleted.iter().find(|deleted| {
+                        deleted.port == port && deleted.when.and(attempt).is_some()
+                    });
+                return match before {
+                    Some(deleted) if self.is_dead(deleted.backend, deleted.when.from) => {
+                        Judged::FreshToDeadAddress { backend: deleted.backend }
+                    }
+                    _ => self.fresh(entry),
+                };
+            }
             None => {}
         }
         if let Some(Replied { backend, made, .. }) = self.replied(row, port, end) {
-            return Judged::MetStale { backend, made, is_replied: true };
+            return match self.is_gone(backend, row.start) {
+                true => Judged::MetStale { backend, made, is_replied: true },
+                false => Judged::CutOff { backend },
+            };
         }
+        let dropping = self.truth.dropping.as_ref();
+        let dropped = dropping
+            .filter(|dropping| dropping.ports.contains(&port) && dropping.set <= row.start)
+            .map(|dropping| dropping.how);
+        // Its entry was deleted before any look could show it.
+        let own = self.truth.deleted.iter().find(|deleted| freed(deleted));
         match symptom {
             Symptom::Refused => self.refused(row),
+            Symptom::ConnectTimeout
+                if let Some(deleted) =
+                    own.filter(|deleted| self.is_dead(deleted.backend, deleted.when.from)) =>
+            {
+                Judged::FreshToDeadAddress { backend: deleted.backend }
+            }
+            Symptom::ConnectTimeout if dropped == Some(HowDropped::Rule) => Judged::DroppedByRule,
+            Symptom::ConnectTimeout if dropped == Some(HowDropped::Invalid) => Judged::Invalid,
+            // A node limits its ICMP errors, so that most SYNs which its rules reject have no answer.
+            Symptom::ConnectTimeout if self.named(Span { from: row.start, to: end }).is_empty() => {
+                Judged::RejectedWithoutEndpoints
+            }
             _ => undetermined(format!(
                 "no look at the table shows an entry on port {port} meanwhile"
             )),
@@ -286,7 +306,13 @@ impl Judge<'_> {
 
     /// Of an attempt that made an entry itself.
     fn fresh(&self, entry: &Stale) -> Judged {
-        if !self.is_dead(entry.backend, entry.made.to) {
+        if !self.is_gone(entry.backend, entry.made.to) {
+            if self.is_frozen(entry.backend, entry.made.to) {
+                return Judged::BacklogFull { backend: entry.backend };
+            }
+            if self.is_cut_off(entry.backend, entry.made) {
+                return Judged::CutOff { backend: entry.backend };
+            }
             return undetermined(format!(
                 "its own entry points at {}, which was not dead",
                 entry.backend
@@ -298,7 +324,16 @@ impl Judge<'_> {
                 entry.backend
             ));
         }
-        Judged::FreshToDeadAddress { backend: entry.backend }
+        let is_going = |pod: &PodLife| {
+            let gone = pod.disconnected.unwrap_or(MonoNs(u64::MAX));
+            let is_lost = self.lost(pod).is_some();
+            pod.address == entry.backend && !is_lost && entry.made.from <= gone
+        };
+        let backend = entry.backend;
+        match self.truth.pods.iter().any(is_going) {
+            true => Judged::FreshToGoingAddress { backend },
+            false => Judged::FreshToDeadAddress { backend },
+        }
     }
 
     /// The entry that had seen a reply, to an address that is dead by now, and that its first SYN met: one that
@@ -316,10 +351,37 @@ impl Judge<'_> {
         let is_stale = !seen.is_unreplied
             && seen.state != State::SynSent
             && expires.to >= row.start
-            && self.is_dead(seen.backend, row.start);
-        let maker = self.by_port[&port].iter().rfind(|other| other.start < row.start)?;
-        let made = Span { from: maker.start, to: maker.start + maker.connected? };
+            && (self.is_dead(seen.backend, row.start)
+                || self.is_cut_off(seen.backend, Span { from: row.start, to: row.start }));
+        // Another attempt since then made another entry, or showed that this one was no trouble.
+        let is_since = |other: &&&ClientRow| {
+            other.start < row.start && other.start + other.total > look.before
+        };
+        if self.by_port[&port]
+            .iter()
+            .any(|other| is_since(&other) && other.end == ClientEnd::Answered)
+        {
+            return None;
+        }
+        // Who made it before the log began is not known.
+        let before = Span { from: MonoNs(0), to: look.before };
+        let (made, is_finished) = self.made_replied(row, port).unwrap_or((before, false));
+        // A SYN renews an entry in CLOSE if either side had sent a FIN before (nf_conntrack_tcp_packet).
+        let is_stale = is_stale && !(seen.state == State::Close && is_finished);
         is_stale.then_some(Replied { backend: seen.backend, made, expires })
+    }
+
+    /// When the entry with a reply was made that a request can have met, by the last on its port that was connected or by
+    /// a connection of the lab's own, and whether a FIN ended that. Who was not connected only met the entry.
+    fn made_replied(&self, row: &ClientRow, port: u16) -> Option<(Span, bool)> {
+        let of_client = self.by_port[&port].iter().filter_map(|other| {
+            let made = Span { from: other.start, to: other.start + other.connected? };
+            Some((made, other.end != ClientEnd::Failed(Symptom::Reset)))
+        });
+        let held = self.truth.held.iter().filter(|held| held.port == port);
+        let of_lab = held.map(|held| (held.made, false));
+        let before = |(made, _): &(Span, bool)| made.from < row.start;
+        of_client.chain(of_lab).filter(before).max_by_key(|(made, _)| made.from)
     }
 
     fn refused(&self, row: &ClientRow) -> Judged {
@@ -329,7 +391,18 @@ impl Judge<'_> {
             spans.into_iter().flatten().any(|span| span.and(attempt).is_some())
         };
         let backends = addresses(&self.named_then(self.pods(refuses), row.start));
-        if !backends.is_empty() {
+        let resets = self.truth.dead_address == DeadAddress::Resets;
+        let is_dead =
+            |pod: &PodLife| resets && pod.disconnecting.is_some_and(|since| since <= attempt.to);
+        let dead = addresses(&self.named_then(self.pods(is_dead), row.start));
+        // Until the API says that the pod is gone, a RST from its address is the pod's for all that anyone can see.
+        let is_listed = |pod: &PodLife| {
+            pod.asked.is_some() && pod.deleted.is_none_or(|deleted| attempt.from <= deleted)
+        };
+        let listed = addresses(&self.named_then(self.pods(is_listed), row.start));
+        if !dead.is_empty() {
+            Judged::RefusedByDeadAddress { backends: dead, or_pods: &backends | &listed }
+        } else if !backends.is_empty() {
             Judged::RefusedByPod { backends }
         } else if self.named(attempt).is_empty() {
             Judged::RejectedWithoutEndpoints
@@ -366,10 +439,46 @@ impl Judge<'_> {
 
     /// Whether the address may have been silent at this moment: its network was at least being taken down.
     fn is_dead(&self, address: SocketAddr, moment: MonoNs) -> bool {
-        let mut owners = self.truth.pods.iter().filter(|pod| pod.address == address);
-        owners.all(|pod| pod.disconnecting.is_some_and(|since| since <= moment))
+        self.owners(address, moment)
+            .all(|pod| pod.disconnecting.is_some_and(|since| since <= moment))
+    }
+
+    /// The same, or the network had lost it by then and its pod's deletion was asked for: no more than that can be seen
+    /// of it.
+    fn is_gone(&self, address: SocketAddr, moment: MonoNs) -> bool {
+        let is_lost = |pod: &PodLife| {
+            let lost = self.lost(pod).is_some_and(|lost| lost.from <= moment);
+            lost && pod.asked.is_some_and(|asked| asked <= moment)
+        };
+        self.is_dead(address, moment) || self.owners(address, moment).all(is_lost)
+    }
+
+    /// Whether the network may have lost the address's pod at some moment of the span.
+    fn is_cut_off(&self, address: SocketAddr, span: Span) -> bool {
+        self.owners(address, span.to)
+            .any(|pod| self.lost(pod).is_some_and(|lost| lost.from <= span.to))
+    }
+
+    /// Whether the address is of a pod that may have been stopped by this moment.
+    fn is_frozen(&self, address: SocketAddr, moment: MonoNs) -> bool {
+        let is_it = |it: &Frozen| it.address == address && it.since.from <= moment;
+        self.truth.frozen.iter().any(is_it) && !self.is_dead(address, moment)
+    }
+
+    /// When the network lost a pod's node, if it did.
+    fn lost(&self, pod: &PodLife) -> Option<Span> {
+        let outage = self.truth.outage.as_ref()?;
+        (outage.node == pod.node).then_some(outage.lost)
+    }
+
+    /// The pods that the address had belonged to by then.
+    fn owners(&self, address: SocketAddr, moment: MonoNs) -> impl Iterator<Item = &PodLife> {
+        let pods = self.truth.pods.iter();
+        pods.filter(move |pod| pod.address == address && pod.added <= moment)
     }
 }
+
+const REFUSED: ClientEnd = ClientEnd::Failed(Symptom::Refused);
 
 /// While its address may refuse because nobody listens yet, although it counts as ready.
 fn starting(pod: &PodLife) -> Option<Span> {
@@ -394,282 +503,4 @@ fn undetermined(why: impl Into<String>) -> Judged {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Look, Row, RulesChange};
-    use super::*;
-
-    const A: &str = "10.100.1.20:8080";
-    const B: &str = "10.100.2.20:8080";
-
-    fn at(seconds: f64) -> MonoNs {
-        MonoNs((seconds * 1e9).round() as u64)
-    }
-
-    fn address(text: &str) -> SocketAddr {
-        text.parse().expect("an address")
-    }
-
-    /// A dies at 10 s: SIGTERM, silent from 10.1 s on. The rules drop it at 10.5 s. Entries live 20 s.
-    fn truth() -> Truth {
-        let life = |text: &str| PodLife {
-            name: text.to_owned(),
-            node: "n1".to_owned(),
-            address: address(text),
-            started: Some(at(0.0)),
-            ready: Some(at(3.0)),
-            listening: None,
-            asked: None,
-            terminated: None,
-            exited: None,
-            disconnecting: None,
-            disconnected: None,
-        };
-        let dead = PodLife {
-            asked: Some(at(10.0)),
-            terminated: Some(at(10.0)),
-            exited: Some(at(10.01)),
-            disconnecting: Some(at(10.1)),
-            disconnected: Some(at(10.12)),
-            ..life(A)
-        };
-        let rules = |time: f64, endpoints: &[&str]| RulesChange {
-            node: "n1".to_owned(),
-            before: at(time),
-            after: at(time + 0.01),
-            endpoints: endpoints.iter().map(|text| address(text)).collect(),
-        };
-        Truth {
-            seed: 1,
-            client_node: "n1".to_owned(),
-            client: "10.100.1.16".parse().expect("an address"),
-            service: address("10.100.96.10:80"),
-            syn_sent_timeout: Duration::from_secs(20),
-            rollout_started: None,
-            rollout_finished: None,
-            pods: vec![dead, life(B)],
-            rules: vec![rules(1.0, &[]), rules(3.5, &[A, B]), rules(10.5, &[B])],
-            deleted: Vec::new(),
-            looks: Vec::new(),
-        }
-    }
-
-    /// Looks each 0.7 s at an unreplied entry to A on port 40000 that was made at this time.
-    fn looks_at_entry(made: f64) -> Vec<Look> {
-        (0..60)
-            .map(|nth| {
-                let time = f64::from(nth) * 0.7 + 0.05;
-                let left = made + 20.0 - time;
-                let row = Row {
-                    port: 40000,
-                    backend: address(A),
-                    state: State::SynSent,
-                    is_unreplied: true,
-                    left: left.max(0.0) as u32,
-                };
-                let rows = if time > made && left > 0.0 { vec![row] } else { Vec::new() };
-                Look { before: at(time - 0.01), after: at(time + 0.02), rows }
-            })
-            .collect()
-    }
-
-    fn request(start: f64, total: f64, end: ClientEnd) -> ClientRow {
-        let is_connected = !matches!(
-            end,
-            ClientEnd::Failed(Symptom::ConnectTimeout | Symptom::Refused | Symptom::Unreachable)
-        );
-        ClientRow {
-            id: 0,
-            start: at(start),
-            is_reused: false,
-            port: Some(40000),
-            connected: is_connected.then(|| Duration::from_secs_f64((total - 0.05_f64).max(0.0))),
-            total: Duration::from_secs_f64(total),
-            end,
-        }
-    }
-
-    fn timeout(start: f64) -> ClientRow {
-        request(start, 3.0, ClientEnd::Failed(Symptom::ConnectTimeout))
-    }
-
-    fn list(backends: &BTreeSet<SocketAddr>) -> String {
-        backends.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" or ")
-    }
-
-    fn judged(truth: &Truth, rows: &[ClientRow]) -> Vec<String> {
-        let text = |judgement: Judgement| match judgement.judged {
-            Judged::MetStale { backend, made, is_replied } => {
-                let kind = if is_replied { "replied" } else { "unreplied" };
-                let (from, to) = (made.from.0 as f64 / 1e9, made.to.0 as f64 / 1e9);
-                format!("met {kind} {backend} made {from:.2}..{to:.2}")
-            }
-            Judged::Slowed { backend, .. } => format!("slowed {backend}"),
-            Judged::FreshToDeadAddress { backend } => format!("fresh to dead {backend}"),
-            Judged::RefusedByPod { backends } => format!("refused {}", list(&backends)),
-            Judged::CutByDyingPod { backends } => format!("cut {}", list(&backends)),
-            Judged::Undetermined { why } => format!("undetermined: {why}"),
-            other => format!("{other:?}"),
-        };
-        judge(truth, rows).into_iter().map(text).collect()
-    }
-
-    #[test]
-    fn the_first_timeout_is_fresh_and_the_next_on_its_port_met_its_entry() {
-        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
-        let rows = [timeout(10.298), timeout(16.0), timeout(27.5)];
-        let met = "met unreplied 10.100.1.20:8080 made 10.30..10.38";
-        assert_eq!(judged(&truth, &rows), ["fresh to dead 10.100.1.20:8080", met, met]);
-    }
-
-    #[test]
-    fn an_entry_that_expires_midway_slows_the_request() {
-        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
-        let rows = [timeout(10.298), request(29.5, 1.1, ClientEnd::Answered)];
-        assert_eq!(judged(&truth, &rows)[1], "slowed 10.100.1.20:8080");
-        // Without such an entry nobody knows why it was slow.
-        let rows = [timeout(10.298), request(33.0, 1.1, ClientEnd::Answered)];
-        assert!(judged(&truth, &rows)[1].starts_with("undetermined: connected only after 1.050 s"));
-    }
-
-    #[test]
-    fn an_entry_that_is_deleted_midway_frees_the_request() {
-        let when = Span { from: at(16.5), to: at(16.51) };
-        let deleted = vec![Deleted { port: 40000, backend: address(A), when }];
-        let truth = Truth { deleted, ..truth() };
-        let rows =
-            [request(16.0, 1.1, ClientEnd::Answered), request(18.0, 1.1, ClientEnd::Answered)];
-        let judged = judged(&truth, &rows);
-        assert_eq!(judged[0], "Freed { backend: 10.100.1.20:8080 }");
-        assert!(judged[1].starts_with("undetermined"), "{}", judged[1]);
-    }
-
-    #[test]
-    fn after_its_time_the_port_is_good_again() {
-        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
-        let rows = [timeout(10.298), request(30.4, 0.06, ClientEnd::Answered)];
-        assert_eq!(judged(&truth, &rows)[1], "Ok");
-    }
-
-    #[test]
-    fn an_answer_through_a_stale_entry_would_be_told() {
-        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
-        let rows = [timeout(10.298), request(20.0, 0.06, ClientEnd::Answered)];
-        assert!(judged(&truth, &rows)[1].starts_with("met unreplied"));
-    }
-
-    #[test]
-    fn a_timeout_that_nobody_looked_at_is_undetermined() {
-        let rows = [timeout(16.0)];
-        assert_eq!(
-            judged(&truth(), &rows),
-            ["undetermined: no look at the table shows an entry on port 40000 meanwhile"]
-        );
-    }
-
-    #[test]
-    fn a_timeout_on_a_fresh_entry_to_a_live_pod_is_not_explained() {
-        let mut truth = Truth { looks: looks_at_entry(6.0), ..truth() };
-        assert!(
-            judged(&truth, &[timeout(5.999)])[0]
-                .starts_with("undetermined: its own entry points at")
-        );
-        // Nor is one to a dead address that the rules did not name any more.
-        truth.looks = looks_at_entry(12.0);
-        assert!(
-            judged(&truth, &[timeout(11.999)])[0]
-                .ends_with("which the rules did not name any more")
-        );
-    }
-
-    #[test]
-    fn a_dying_pod_refuses_and_cuts() {
-        let refused = |start| request(start, 0.002, ClientEnd::Failed(Symptom::Refused));
-        let closed = |start| request(start, 0.06, ClientEnd::Failed(Symptom::Closed));
-        let all = judged(
-            &truth(),
-            &[refused(10.05), refused(5.0), refused(2.0), closed(9.98), closed(20.0)],
-        );
-        assert_eq!(
-            all,
-            [
-                "refused 10.100.1.20:8080",
-                "undetermined: refused, but no pod that the rules named was starting or dying",
-                "RejectedWithoutEndpoints",
-                "cut 10.100.1.20:8080",
-                "undetermined: connected, but no pod ended meanwhile",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_pod_that_counts_as_ready_before_it_listens_refuses() {
-        let mut truth = truth();
-        truth.pods[1].listening = Some(at(5.0));
-        let refused = |start| request(start, 0.002, ClientEnd::Failed(Symptom::Refused));
-        assert_eq!(
-            judged(&truth, &[refused(4.0), refused(6.0)]),
-            [
-                "refused 10.100.2.20:8080",
-                "undetermined: refused, but no pod that the rules named was starting or dying"
-            ]
-        );
-        truth.pods[1].listening = Some(at(10.2));
-        assert_eq!(
-            judged(&truth, &[refused(10.05)]),
-            ["refused 10.100.1.20:8080 or 10.100.2.20:8080"]
-        );
-    }
-
-    #[test]
-    fn a_request_on_a_connection_that_was_there_meets_no_entry() {
-        let truth = Truth { looks: looks_at_entry(10.3), ..truth() };
-        let reused = |start, end| ClientRow { is_reused: true, ..request(start, 0.06, end) };
-        let cut = ClientEnd::Failed(Symptom::Reset);
-        assert_eq!(
-            judged(&truth, &[reused(16.0, ClientEnd::Answered), reused(9.98, cut)]),
-            ["Ok", "cut 10.100.1.20:8080"]
-        );
-    }
-
-    #[test]
-    fn a_reset_entry_carries_the_next_syn_to_the_dead_pod() {
-        let row = Row {
-            port: 40000,
-            backend: address(A),
-            state: State::Close,
-            is_unreplied: false,
-            left: 7,
-        };
-        let look = Look { before: at(12.0), after: at(12.05), rows: vec![row] };
-        let truth = Truth { looks: vec![look], ..truth() };
-        let cut = request(9.98, 0.06, ClientEnd::Failed(Symptom::Reset));
-        assert_eq!(
-            judged(&truth, &[cut.clone(), timeout(14.0)])[1],
-            "met replied 10.100.1.20:8080 made 9.98..9.99"
-        );
-        let later = judged(&truth, &[cut, timeout(21.0)]);
-        assert!(later[1].starts_with("undetermined"), "its 10 s are over: {}", later[1]);
-    }
-
-    #[test]
-    fn a_reset_entry_that_expires_midway_slows_the_request() {
-        let row = Row {
-            port: 40000,
-            backend: address(A),
-            state: State::Close,
-            is_unreplied: false,
-            left: 1,
-        };
-        let look = Look { before: at(18.0), after: at(18.05), rows: vec![row] };
-        let truth = Truth { looks: vec![look], ..truth() };
-        let cut = request(9.98, 0.06, ClientEnd::Failed(Symptom::Reset));
-        let slow = request(18.1, 2.1, ClientEnd::Answered);
-        assert_eq!(judged(&truth, &[cut, slow])[1], "slowed 10.100.1.20:8080");
-    }
-
-    #[test]
-    fn what_never_left_the_client_is_local() {
-        let row = ClientRow { port: None, ..request(5.0, 0.0, ClientEnd::Failed(Symptom::Local)) };
-        assert_eq!(judged(&truth(), &[row]), ["Local"]);
-    }
-}
+mod tests;

@@ -6,6 +6,8 @@
 
 mod entries;
 mod judge;
+mod judged;
+mod names;
 mod table;
 
 use std::collections::BTreeSet;
@@ -15,11 +17,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::deed::DeadAddress;
 use super::lock;
 use super::plan::Node;
+use super::settings::LabSettings;
 use crate::model::MonoNs;
+use crate::sys::clock;
 
-pub use judge::{ClientEnd, ClientRow, Judged, Judgement, Span, judge};
+pub use judge::judge;
+pub use judged::{ClientEnd, ClientRow, Judged, Judgement, Span};
+pub use names::{NameQuestion, Names};
 pub(crate) use table::Watcher;
 pub use table::{Look, Row, State};
 
@@ -36,6 +43,22 @@ pub struct Truth {
     pub service: SocketAddr,
     /// How long an entry lives that sees nothing but SYNs, as the client's node has it.
     pub syn_sent_timeout: Duration,
+    /// What becomes of packets to an address whose pod is gone.
+    pub dead_address: DeadAddress,
+    /// How long the app takes to answer.
+    pub pod_delay: Duration,
+    /// The source ports whose SYNs the client's node drops, and from when on.
+    pub dropping: Option<Dropping>,
+    /// What the DNS server did, if there was one.
+    pub names: Option<Names>,
+    /// The node that the network lost, and when.
+    pub outage: Option<Outage>,
+    /// The pods that were stopped, and live on without answering.
+    #[serde(default)]
+    pub frozen: Vec<Frozen>,
+    /// Connections besides the client's requests, whose entries were left behind.
+    #[serde(default)]
+    pub held: Vec<Held>,
     /// When the last rollout started.
     pub rollout_started: Option<MonoNs>,
     /// When it was complete.
@@ -48,6 +71,56 @@ pub struct Truth {
     pub deleted: Vec<Deleted>,
     /// Every look at the client node's conntrack table.
     pub looks: Vec<Look>,
+}
+
+/// SYNs that the client's node drops.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dropping {
+    /// The source ports.
+    pub ports: BTreeSet<u16>,
+    /// Why.
+    pub how: HowDropped,
+    /// Just before the rule was set.
+    pub since: MonoNs,
+    /// Just after.
+    pub set: MonoNs,
+}
+
+/// Why SYNs are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HowDropped {
+    /// By a rule that names their ports.
+    Rule,
+    /// Because they are such that conntrack gives them no entry.
+    Invalid,
+}
+
+/// A node that the network lost: nothing reaches it from the client's node, and nothing comes back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// The node.
+    pub node: String,
+    /// From just before until just after it was lost.
+    pub lost: Span,
+}
+
+/// A pod whose process was stopped (SIGSTOP): its kernel takes connections until nobody can wait in the backlog any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// The pod's address.
+    pub address: SocketAddr,
+    /// From just before until just after.
+    pub since: Span,
+}
+
+/// A connection that the lab made from the client's address, and whose socket went without a word, so that its entry stays
+/// as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The source port.
+    pub port: u16,
+    /// When it was made.
+    pub made: Span,
 }
 
 /// An entry that the lab deleted on purpose.
@@ -66,10 +139,14 @@ pub struct Deleted {
 pub struct PodLife {
     /// Its name.
     pub name: String,
+    /// Its app.
+    pub app: String,
     /// Its node.
     pub node: String,
     /// Where it served.
     pub address: SocketAddr,
+    /// Its network was there.
+    pub added: MonoNs,
     /// Its process ran from then on.
     pub started: Option<MonoNs>,
     /// It was found ready; without a readiness probe, as soon as its process ran.
@@ -86,6 +163,8 @@ pub struct PodLife {
     pub disconnecting: Option<MonoNs>,
     /// Just after: from now on its address is silent.
     pub disconnected: Option<MonoNs>,
+    /// The API said that it was gone.
+    pub deleted: Option<MonoNs>,
 }
 
 /// A change of the rules on a node.
@@ -112,6 +191,7 @@ pub(crate) enum PodMoment {
     Exited,
     Disconnecting,
     Disconnected,
+    Deleted,
 }
 
 /// Collects the truth, from all threads of a lab.
@@ -119,9 +199,16 @@ pub(crate) enum PodMoment {
 pub(crate) struct Recorder(Mutex<Truth>);
 
 impl Recorder {
-    pub(crate) fn new(seed: u64, client: IpAddr, service: SocketAddr) -> Recorder {
+    pub(crate) fn new(settings: &LabSettings, client: IpAddr, service: SocketAddr) -> Recorder {
         Recorder(Mutex::new(Truth {
-            seed,
+            seed: settings.seed,
+            dead_address: settings.dead_address,
+            pod_delay: settings.pod_delay,
+            dropping: None,
+            names: None,
+            outage: None,
+            frozen: Vec::new(),
+            held: Vec::new(),
             client_node: Node(0).name(),
             client,
             service,
@@ -139,9 +226,11 @@ impl Recorder {
         lock(&self.0).clone()
     }
 
-    pub(crate) fn pod_added(&self, name: &str, node: &str, address: SocketAddr) {
+    pub(crate) fn pod_added(&self, name: &str, app: &str, node: &str, address: SocketAddr) {
         lock(&self.0).pods.push(PodLife {
             name: name.to_owned(),
+            app: app.to_owned(),
+            added: clock::now(),
             node: node.to_owned(),
             address,
             started: None,
@@ -152,6 +241,7 @@ impl Recorder {
             exited: None,
             disconnecting: None,
             disconnected: None,
+            deleted: None,
         });
     }
 
@@ -168,6 +258,7 @@ impl Recorder {
             PodMoment::Exited => &mut pod.exited,
             PodMoment::Disconnecting => &mut pod.disconnecting,
             PodMoment::Disconnected => &mut pod.disconnected,
+            PodMoment::Deleted => &mut pod.deleted,
         };
         *place = Some(time);
     }
@@ -197,6 +288,28 @@ impl Recorder {
     /// no entry without an answer is there.
     pub(crate) fn timeout(&self, syn_sent: Duration) {
         lock(&self.0).syn_sent_timeout = syn_sent;
+    }
+
+    pub(crate) fn dropping(&self, ports: BTreeSet<u16>, how: HowDropped, since: MonoNs) {
+        lock(&self.0).dropping = Some(Dropping { ports, how, since, set: clock::now() });
+    }
+
+    pub(crate) fn outage(&self, node: &str, since: MonoNs) {
+        let lost = Span { from: since, to: clock::now() };
+        lock(&self.0).outage = Some(Outage { node: node.to_owned(), lost });
+    }
+
+    pub(crate) fn frozen(&self, address: SocketAddr, since: MonoNs) {
+        let since = Span { from: since, to: clock::now() };
+        lock(&self.0).frozen.push(Frozen { address, since });
+    }
+
+    pub(crate) fn held(&self, port: u16, made: Span) {
+        lock(&self.0).held.push(Held { port, made });
+    }
+
+    pub(crate) fn names(&self, names: Names) {
+        lock(&self.0).names = Some(names);
     }
 
     pub(crate) fn deleted(&self, port: u16, backend: SocketAddr, when: Span) {

@@ -27,6 +27,26 @@ fn keep_alive(target: SocketAddr) -> ClientSettings {
     ClientSettings { mode: Mode::KeepAlive, ..settings(target) }
 }
 
+#[test]
+fn a_client_that_closes_first_does_so_with_each_answer() {
+    let open = |_, mut stream: TcpStream| {
+        read_request(&mut stream);
+        stream.write_all(KEPT.as_bytes()).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the client closes, and soon");
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let target = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for number in 0.. {
+            open(number, listener.accept().unwrap().0);
+        }
+    });
+    let settings = ClientSettings { mode: Mode::ClosesFirst, ..settings(target) };
+    let (ended, closes) = run_many(3, &settings);
+    assert!(ended.iter().all(|end| end.reuse == Reuse::Fresh && end.outcome.symptom().is_none()));
+    assert_eq!(closes, Closes { server: 0, client: 3 });
+}
+
 fn run_many(count: usize, settings: &ClientSettings) -> (Vec<RequestEnded>, Closes) {
     let stop = Stop::default();
     let mut ended = Vec::new();
@@ -204,7 +224,8 @@ fn the_demo_app_keeps_connections_only_where_it_is_told_to() {
         |keep_alive| demo_app_with(ServerSettings { keep_alive, ..app_settings(Duration::ZERO) });
     let (ended, _) = run_many(6, &ClientSettings { workers: 2, ..keep_alive(app(true)) });
     let on_kept = nths(&ended).iter().filter(|nth| **nth > 0).count();
-    assert_eq!(on_kept, 4, "two workers, two connections");
+    // The first worker may be done with all of them before the second begins.
+    assert!((4..=5).contains(&on_kept), "two workers, a connection each: {on_kept}");
     let (ended, closes) = run_many(4, &keep_alive(app(false)));
     assert_eq!(nths(&ended), [0, 0, 0, 0]);
     assert_eq!(closes, Closes { server: 4, client: 0 });
@@ -235,4 +256,37 @@ fn two_small_writes_wait_for_the_delayed_acknowledgement_unless_told_not_to() {
         let prompt = median(two_writes, nodelay);
         assert!(prompt < Duration::from_millis(35), "{prompt:?}");
     }
+}
+
+#[test]
+fn a_request_that_has_arrived_when_the_drain_begins_is_answered() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: web\r\n\r\n";
+
+    let settings = ServerSettings { keep_alive: true, ..app_settings(Duration::from_millis(1)) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(settings.listen).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = server::App::new(&settings).unwrap();
+        let (ask, asked) = tokio::sync::oneshot::channel::<()>();
+        let server = tokio::spawn(async move {
+            let asked = async { asked.await.unwrap() };
+            server::drain(server::serve(listener, app, asked).await).await;
+        });
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(REQUEST).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}\n") {
+            stream.read_buf(&mut answer).await.unwrap();
+        }
+        // The connection is idle. Now the request comes, and nobody has looked at it when the drain begins.
+        assert_eq!(stream.try_write(REQUEST).unwrap(), REQUEST.len());
+        ask.send(()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer:?}");
+        assert!(answer.contains("connection: close\r\n"), "{answer:?}");
+        server.await.unwrap();
+    });
 }

@@ -26,7 +26,8 @@ fn dns_server(settings: DnsSettings) -> SocketAddr {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            dns::serve(tokio::net::UdpSocket::from_std(socket).unwrap(), &settings).await
+            let socket = tokio::net::UdpSocket::from_std(socket).unwrap();
+            dns::serve(socket, &settings, &mut |_| Ok(())).await
         })
     });
     listen

@@ -17,6 +17,7 @@ fn a_supported_verdict_in_full() {
 
           28,485 requests in 170 s: 90 failed, 51 of them late
           rollout of web: started at 5.0 s, complete at 13.4 s
+          late is what started after 18.4 s
 
         Over time (a column is 10 s)
           from (s)      0    20    40    60    80   100   120   140   160
@@ -122,6 +123,7 @@ fn an_inconclusive_verdict_begins_with_what_is_missing() {
 
           28,485 requests in 170 s: 90 failed, 51 of them late
           rollout of web: started at 5.0 s, complete at 13.4 s
+          late is what started after 18.4 s
 
         Over time (a column is 10 s)
           from (s)      0    20    40    60    80   100   120   140   160
@@ -140,7 +142,6 @@ fn an_inconclusive_verdict_begins_with_what_is_missing() {
             arise
           - drain: on SIGTERM, finish the requests in hand before exiting; some were cut
             off here
-          - if pods can't change: a smaller nf_conntrack_tcp_timeout_syn_sent (now 120
     "#]]
     .assert_eq(&text.lines().take(24).map(|line| format!("{line}\n")).collect::<String>());
     assert!(text.contains("  ! kfree_skb was not attached: this kernel has no such tracepoint;"));
@@ -159,6 +160,7 @@ fn a_quiet_trace_is_short_and_gives_no_advice() {
 
           32,961 requests in 170 s: none failed
           rollout of web: started at 5.0 s, complete at 13.4 s
+          late is what started after 18.4 s
 
         Over time (a column is 10 s)
           from (s)      0    20    40    60    80   100   120   140   160
@@ -260,7 +262,7 @@ proptest! {
             rules_lag: Some(time),
         });
         report.hooks.push(HookRow { name: name.clone(), attached: false, note: Some(words.clone()) });
-        report.losses.push(LossRow { source: name.clone(), count: counts[1], from: time, to: time });
+        report.losses.push(LossRow { source: name.clone(), count: counts[1], at_least: true, from: time, to: time });
         report.stories[0].title = words.clone();
         report.stories[0].steps[0].text = name.clone();
         report.stories[0].steps[1].time = time;

@@ -49,11 +49,21 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
             vec![(Tone::Strong, rollouts(report, first, span / cell as f64, columns.len() * cell))],
         );
     }
-    let most = columns.iter().map(|column| column.ok).max().unwrap_or(0);
-    row(
-        "answered",
-        columns.iter().map(|column| plain(bar(column.ok, most).repeat(cell - 1))).collect(),
-    );
+    // The last column may be shorter: its bar is as high as its rate, so that the end does not look like a drop.
+    // Of less than a second there is no rate.
+    let rate = |column: &BinRow| match report.clock.duration - column.from {
+        seconds if (1.0..span).contains(&seconds) => {
+            Some((column.ok as f64 * span / seconds) as u64)
+        }
+        seconds if (0.0..1.0).contains(&seconds) => None,
+        _ => Some(column.ok),
+    };
+    let rates: Vec<Option<u64>> = columns.iter().map(rate).collect();
+    let most = rates.iter().flatten().copied().max().unwrap_or(0);
+    let height = |rate: &Option<u64>| {
+        plain(rate.map_or(String::new(), |rate| bar(rate, most).repeat(cell - 1)))
+    };
+    row("answered", rates.iter().map(height).collect());
     row("failed early", columns.iter().map(|column| number(column.early, Tone::Warning)).collect());
     row("failed late", columns.iter().map(|column| number(column.late, Tone::Bad)).collect());
 }
@@ -154,6 +164,7 @@ mod tests {
                 late: u64::from(n % 2 == 1),
             })
             .collect();
+        report.clock.duration = 10.0 * bins as f64;
         let mut page = Page::new(Style { width: 80, color: false });
         draw(&mut page, &report);
         page.into_text()
@@ -171,6 +182,22 @@ mod tests {
               failed late   30  30  30  30  30  30  30  30  30  30  30  30
         "#]]
         .assert_eq(&drawn(720));
+    }
+
+    #[test]
+    fn an_end_within_a_column_is_no_drop() {
+        let mut report = fixture::supported();
+        let bin = |from, ok| BinRow { from, ok, ..BinRow::default() };
+        report.bins = vec![bin(0.0, 1_600), bin(10.0, 1_600), bin(20.0, 320)];
+        report.clock.duration = 22.0;
+        let mut page = Page::new(Style { width: 80, color: false });
+        draw(&mut page, &report);
+        let text = page.into_text();
+        assert!(
+            text.contains("answered     ███ ███ ███\n")
+                || text.contains("answered      ██ ██ ██\n"),
+            "{text}"
+        );
     }
 
     #[test]

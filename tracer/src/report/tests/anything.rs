@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::correlate::Correlator;
 use crate::correlate::testing::scene;
 use crate::model::*;
-use crate::report::view;
+use crate::report::{html, view};
 use crate::verdict::{Settings, assess};
 
 const SERVICE: &str = "10.96.0.1:80";
@@ -194,6 +194,15 @@ proptest! {
         prop_assert_eq!(causes.sum::<u64>(), report.requests.failed);
         let symptoms = report.symptoms.early.values().chain(report.symptoms.late.values());
         prop_assert_eq!(symptoms.sum::<u64>(), report.requests.failed);
+        // Every failed connect with a port has its mark, and none lies outside the picture.
+        let page = html::render(&report);
+        let kept = &report.pictures.kept;
+        let connects = report.failed.iter().enumerate().filter(|(index, _)| !kept.contains(index));
+        let with_port = connects.filter(|(_, failure)| failure.source.is_some()).count();
+        prop_assert_eq!(page.matches("data-late=").count(), 2 * with_port);
+        for outside in ["NaN", "cx=\"-", "cy=\"-", "width=\"-", "height=\"-"] {
+            prop_assert!(!page.contains(outside), "{}", outside);
+        }
         let exposure = report.exposure;
         prop_assert_eq!(exposure.attempts, exposure.failed + report.survived.len() as u64);
         let ok: u64 = report.bins.iter().map(|bin| bin.ok).sum();

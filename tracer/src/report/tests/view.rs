@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use crate::correlate::testing::{rollout, scene, timeline};
-use crate::report::{Report, view};
+use crate::report::{Report, html, view};
 use crate::verdict::{Settings, assess};
 
 fn report(text: &str) -> Report {
@@ -74,6 +74,7 @@ fn the_report_names_the_events_behind_failures_and_entries() {
                     since_gone: Some(
                         0.5,
                     ),
+                    by: None,
                     why: "the rules chose a afresh, gone for 0.50 s",
                     evidence: [
                         Seq(
@@ -123,6 +124,7 @@ fn the_report_names_the_events_behind_failures_and_entries() {
                     since_gone: Some(
                         30.0,
                     ),
+                    by: None,
                     why: "its SYN met an entry 29.5 s old in SYN_SENT to a, gone for 30.0 s",
                     evidence: [
                         Seq(
@@ -286,4 +288,49 @@ fn the_same_trace_gives_the_same_bytes() {
     let text = rollout(REUSED);
     let once = serde_json::to_string(&report(&text)).expect("a report is JSON");
     assert_eq!(once, serde_json::to_string(&report(&text)).expect("a report is JSON"));
+}
+
+#[test]
+fn the_way_of_a_syn_ends_where_it_was_lost() {
+    let report = report(&rollout(REUSED));
+    let path = report.pictures.path.expect("a failed connect has one");
+    let mut said = format!("request {}\n", path.request.0);
+    for stop in path.stops {
+        said += &format!("{:?}: {}: {}\n", stop.kind, stop.place, stop.what);
+    }
+    expect![[r#"
+        request 2
+        Client: client, 10.0.0.5: a SYN from port 40002 to the service 10.96.0.1:80
+        Conntrack: n1, conntrack: finds an entry 29.5 s old in SYN_SENT, made by request 1 from the same port: it says a, 10.0.1.7:8080, so the rules are not asked
+        Device: n1, device 1: sent out to a, 10.0.1.7:8080
+        Pod: a, 10.0.1.7:8080: gone for 30.0 s: nobody answers
+        End: client: gives up after 3.00 s and 3 SYNs without an answer
+    "#]].assert_eq(&said);
+}
+
+#[test]
+fn a_request_on_a_kept_connection_sent_no_syn_and_is_no_connect() {
+    let report = report(&rollout(
+        "0s       pod c 10.0.1.9 added
+         9.5s     connect 40002 isn 1 to c keep
+         9.51s    state 40002 syn-sent established
+         14s      pod c 10.0.1.9 asked
+         19s      request 2 40002 closed 10ms nth 1
+         19.009s  state 40002 established close-wait
+         19.5s    pod c 10.0.1.9 deleted",
+    ));
+    assert_eq!(report.failed.len(), 1);
+    assert_eq!(report.pictures.path, None);
+    assert_eq!(report.pictures.kept.len(), 1);
+    assert!(!html::render(&report).contains("data-late="));
+}
+
+#[test]
+fn connects_are_dots_and_failed_ones_have_stories() {
+    let report = report(&rollout(REUSED));
+    let dots: u64 = report.pictures.attempts.iter().map(|dot| dot.stands_for).sum();
+    assert_eq!(dots, report.requests.total - report.requests.failed);
+    assert!(report.pictures.attempts.iter().all(|dot| dot.answered));
+    let told: Vec<usize> = report.pictures.stories.keys().copied().collect();
+    assert_eq!(told, (0..report.failed.len()).collect::<Vec<_>>());
 }

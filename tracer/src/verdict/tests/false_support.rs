@@ -106,6 +106,7 @@ fn a_pod_that_was_deleted_by_force_and_still_answers_is_no_evidence() {
     ));
     expect![[r#"
         Inconclusive 0.00
+        - the address of a accepted 1 connect after its deletion, the last at 40.0 s: what is told of pods is of another time or cluster, or another pod has the address
         - 1 late failures: who answered is not known
         StaleRules: Inconclusive
         Dns: Refuted
@@ -461,4 +462,28 @@ fn one_whole_finding_does_not_carry_many_that_were_not_seen() {
         Dns: Inconclusive
     "#]]
     .assert_eq(&said);
+}
+
+#[test]
+fn a_pod_that_accepts_connects_after_its_deletion_is_not_gone() {
+    let late = "10.5s  blackhole 40002 isn 1 left 120s to a request 1
+         40s    blackhole 40002 isn 2 left 90.5s to a request 2
+         45s    blackhole 40002 isn 8 left 85.5s to a request 8";
+    let said = outcome(&rollout(late));
+    assert!(said.starts_with("Supported"), "{said}");
+    let said = outcome(&rollout(&format!("{late}\n50s connect 40100 isn 5 to a")));
+    assert!(said.starts_with("Inconclusive"), "{said}");
+    assert!(said.contains("the address of a accepted 1 connect after its deletion"), "{said}");
+}
+
+#[test]
+fn a_log_without_the_failures_that_packets_show_proves_no_absence() {
+    // Three SYNs each on the entry of an earlier connect, and no request for them.
+    let late = "10.5s  syn 40002 isn 1 left 120s to a
+         40s    syn 40002 isn 2 left 90.5s to a
+         41s    syn 40002 isn 2 left 89.5s to a
+         43s    syn 40002 isn 2 left 87.5s to a";
+    let said = outcome(&rollout(late));
+    assert!(said.starts_with("Inconclusive"), "{said}");
+    assert!(said.contains("the log has no failed request for them"), "{said}");
 }

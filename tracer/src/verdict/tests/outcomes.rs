@@ -115,7 +115,7 @@ fn a_gap_in_the_request_log_or_the_watch_does() {
     expect![[r#"
         Inconclusive 1.00
         - 3 events were lost (request log) between 60.0 s and 70.0 s
-        - 1 events were lost (cluster watch) between 60.0 s and 71.0 s
+        - 1 event was lost (cluster watch) between 60.0 s and 71.0 s
         - 2 of 2 late failures met a stale entry
         StaleRules: Inconclusive
         Dns: Inconclusive
@@ -239,6 +239,7 @@ fn exposed_attempts_of_which_some_fail_for_no_reason_are_inconclusive() {
     )));
     expect![[r#"
         Inconclusive 1.00
+        - the address of a accepted 1 connect after its deletion, the last at 60.0 s: what is told of pods is of another time or cluster, or another pod has the address
         - 2 of 2 late failures met a stale entry
         - 1 attempts met a stale entry and did not fail, and nothing explains it
         StaleRules: Refuted
