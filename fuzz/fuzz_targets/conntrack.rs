@@ -1,0 +1,4 @@
+//! conntrack's output, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tracer_fuzz::conntrack_output(bytes));

@@ -1,0 +1,4 @@
+//! Logs of requests, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tracer_fuzz::request_log(bytes));

@@ -1,0 +1,4 @@
+//! Trace files, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tracer_fuzz::trace_file(bytes));
