@@ -22,7 +22,7 @@ pub(crate) struct Options {
 
 /// Runs it.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let toolchain = setup::ensure(workspace, Need::Everything, Voice::Deeds)?;
+    let toolchain = setup::ensure(workspace, Need::Lab, Voice::Deeds)?;
     let object = build::bpf_object(workspace, &toolchain)?;
     let tracer = build::release(workspace, &object)?;
     let mut command = Privilege::of_this_account()?.command(&tracer)?;

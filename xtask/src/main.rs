@@ -3,6 +3,9 @@
 
 mod bench;
 mod build;
+mod fuzz;
+mod image;
+mod kind;
 mod lab;
 mod process;
 mod setup;
@@ -30,6 +33,12 @@ enum Verb {
     Setup(setup::Options),
     /// Set up, then build the BPF object and target/release/tracer around it
     Build(build::Options),
+    /// Try the parsers on bytes that libFuzzer makes up, for minutes
+    Fuzz(fuzz::Options),
+    /// Build a container image as a tar archive: target/image/tracer.tar
+    Image(image::Options),
+    /// The article's experiment on kind: six setups, three minutes each
+    Kind(kind::Options),
     /// Build, then run `tracer lab` as root
     Lab(lab::Options),
     /// Set up, then run every test that this machine allows
@@ -45,6 +54,9 @@ fn main() -> ExitCode {
     let result = Workspace::find().and_then(|workspace| match verb {
         Verb::Setup(options) => setup::run(&workspace, &options),
         Verb::Build(options) => build::run(&workspace, &options),
+        Verb::Fuzz(options) => fuzz::run(&workspace, &options),
+        Verb::Image(options) => image::run(&workspace, &options),
+        Verb::Kind(options) => kind::run(&workspace, &options),
         Verb::Lab(options) => lab::run(&workspace, &options),
         Verb::Test(options) => test::run(&workspace, &options),
         Verb::Bench(options) => bench::run(&workspace, &options),

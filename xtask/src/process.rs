@@ -137,6 +137,12 @@ pub(crate) fn cargo_at(program: &OsStr, root: &Path) -> Command {
             command.env_remove(name);
         }
     }
+    // A crate of the registry may name a toolchain for itself, and where rustc is rustup's stand-in, it would heed that:
+    // a cargo takes the compiler that it came with.
+    let rustc = Path::new(program).with_file_name("rustc");
+    if rustc.is_absolute() && is_executable(&rustc) {
+        command.env("RUSTC", rustc);
+    }
     command
 }
 

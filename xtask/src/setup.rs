@@ -2,8 +2,10 @@
 //! nothing outside this project's folder but by `apt-get install --no-remove` or a new rustup toolchain.
 
 mod apt;
+mod browsers;
 mod compiler;
 mod linker;
+pub(crate) mod page;
 mod tools;
 
 use std::fs::{self, File};
@@ -35,11 +37,13 @@ pub(crate) struct Toolchain {
 }
 
 /// How much of it is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// To build.
     Build,
-    /// To build, and to run the lab and the tests.
+    /// To build, and to run the lab.
+    Lab,
+    /// To build, and to run the lab and every test.
     Everything,
 }
 
@@ -49,6 +53,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         return Ok(if check(workspace)? { ExitCode::SUCCESS } else { ExitCode::from(1) });
     }
     ensure(workspace, Need::Everything, Voice::Full)?;
+    page::ensure(Voice::Full);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,6 +121,10 @@ fn check(workspace: &Workspace) -> Result<bool> {
     say(&match &linker {
         Some(linker) => format!("{}: there", linker::name(linker, workspace.root())),
         None => format!("bpf-linker {}: missing", linker::VERSION),
+    });
+    say(&match page::find() {
+        Some(browser) => format!("{browser}: there"),
+        None => "Chromium: missing; the tests that look at pages are left out".to_owned(),
     });
     Ok(missing.is_empty() && compiler.is_some() && linker.is_some())
 }

@@ -13,6 +13,8 @@ use clap::Args;
 
 use self::output::{Libtest, Tally};
 use crate::build;
+use crate::image;
+use crate::kind;
 use crate::process::{self, Privilege};
 use crate::setup::{self, Need, Voice};
 use crate::workspace::Workspace;
@@ -23,11 +25,16 @@ pub(crate) struct Options {
     /// Leave out the quick lab, which takes a minute
     #[arg(long)]
     no_lab: bool,
+
+    /// Leave out the container image, whose build takes minutes
+    #[arg(long)]
+    no_image: bool,
 }
 
 /// Runs it.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let toolchain = setup::ensure(workspace, Need::Everything, Voice::Deeds)?;
+    setup::page::ensure(Voice::Deeds);
     let object = build::bpf_object(workspace, &toolchain)?;
     let privilege = Privilege::of_this_account()?;
 
@@ -53,6 +60,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         let tracer = build::release(workspace, &object);
         tally.add("quick lab", tracer.and_then(|tracer| quick_lab::run(&tracer, privilege)));
     }
+
+    if options.no_image {
+        tally.leave_out("image: --no-image");
+    } else if privilege != Privilege::Root {
+        tally.leave_out("image: not root, so its file system can't be entered");
+    } else {
+        println!("\nimage");
+        tally.add("image", image::test(workspace, &object));
+    }
+
+    tally.leave_out(&kind::left_out());
 
     println!();
     for line in tally.left_out() {

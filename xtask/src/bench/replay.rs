@@ -1,7 +1,6 @@
 //! `cargo xtask bench replay`: how many events a second `tracer replay` reads from a trace, and in how much
 //! memory.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,8 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::run::{self, Cost};
-use super::statistics::{Bar, Spread};
+use super::contest::{self, Bars, Contender};
+use super::run::check_tools;
+use super::statistics::Bar;
 use crate::process;
 use crate::workspace::Workspace;
 
@@ -35,19 +35,9 @@ pub(crate) struct Options {
     core: u32,
 }
 
-/// One thing that is measured. Another kind of input, or a rival, is another one of these.
-struct Contender {
-    name: &'static str,
-    program: PathBuf,
-    arguments: Vec<PathBuf>,
-    /// Exit statuses of a run that did its work.
-    accepted: &'static [i32],
-    costs: Vec<Cost>,
-}
-
 /// Runs it.
 pub(super) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    run::check_tools()?;
+    check_tools()?;
     build(workspace)?;
     let release = workspace.target().join("release");
     let folder = workspace.target().join("bench");
@@ -71,31 +61,23 @@ pub(super) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             costs: Vec::new(),
         },
     ];
-    let scratch = folder.join("time");
-    // Alternately, so that what else the machine does falls on all alike; the first round only warms up.
-    for round in 0..=options.runs {
-        for contender in &mut contenders {
-            let arguments: Vec<&OsStr> =
-                contender.arguments.iter().map(|argument| argument.as_os_str()).collect();
-            let program = &contender.program;
-            let cost =
-                run::measure(options.core, &scratch, program, &arguments, contender.accepted)?;
-            if round > 0 {
-                eprintln!(
-                    "run {round} of {}: {}: {:.2} s",
-                    options.runs, contender.name, cost.wall
-                );
-                contender.costs.push(cost);
-            }
-        }
-    }
+    contest::hold(&mut contenders, options.runs, &options.core.to_string(), &folder.join("time"))?;
     println!(
         "{events} events, {} bytes; each run {} times on core {}",
         fs::metadata(&trace)?.len(),
         options.runs,
         options.core
     );
-    print!("{}", table(&contenders, events));
+    let bars = Bars {
+        things: events,
+        noun: "events",
+        speed: EVENTS_PER_SECOND,
+        peak: PEAK,
+        ratio: None,
+        // What else runs on the core is not ours.
+        by: |cost| cost.cpu,
+    };
+    print!("{}", contest::table(&contenders, &bars));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,81 +108,4 @@ fn generated(release: &Path, folder: &Path, events: u64) -> Result<(PathBuf, u64
     let said: serde_json::Value = serde_json::from_str(&said).context("what was generated")?;
     let events = said["events"].as_u64().context("what was generated names no events")?;
     Ok((trace, events))
-}
-
-/// Medians with least and greatest. The bar is held against the time on the processor: what else runs on the
-/// core is not ours.
-fn table(contenders: &[Contender], events: u64) -> String {
-    let column = |contender: &Contender, of: fn(&Cost) -> f64| {
-        Spread::of(&contender.costs.iter().map(of).collect::<Vec<f64>>())
-    };
-    let mut lines = String::new();
-    let mut line = |name: &str, what: &str, spread: Spread, scale: f64, bar: Option<Bar>| {
-        let judged = bar.map_or(String::new(), |bar| spread.against(bar).to_string());
-        let Spread { median, low, high } = spread;
-        let [median, low, high] = [median, low, high].map(|value| value / scale);
-        let line = format!("{name:<14} {what:<28} {median:>8.2} ({low:.2} to {high:.2})  {judged}");
-        lines.push_str(line.trim_end());
-        lines.push('\n');
-    };
-    for (index, contender) in contenders.iter().enumerate() {
-        let is_ours = index == 0;
-        let speed = |spread: Spread| Spread {
-            median: events as f64 / spread.median,
-            low: events as f64 / spread.high,
-            high: events as f64 / spread.low,
-        };
-        if let Some(wall) = column(contender, |cost| cost.wall) {
-            line(contender.name, "million events/s", speed(wall), 1e6, None);
-        }
-        if let Some(cpu) = column(contender, |cost| cost.cpu) {
-            let bar = is_ours.then_some(EVENTS_PER_SECOND);
-            line(contender.name, "million events/s of CPU time", speed(cpu), 1e6, bar);
-        }
-        if let Some(peak) = column(contender, |cost| cost.peak) {
-            line(contender.name, "peak memory, MB", peak, 1e6, is_ours.then_some(PEAK));
-        }
-    }
-    let ours = &contenders[0];
-    for rival in &contenders[1..] {
-        // Runs next to each other are compared, then the ratios.
-        let pairs = ours.costs.iter().zip(&rival.costs);
-        let ratios: Vec<f64> = pairs.map(|(ours, rival)| ours.cpu / rival.cpu).collect();
-        if let Some(ratio) = Spread::of(&ratios) {
-            line(ours.name, &format!("times {}, CPU time", rival.name), ratio, 1.0, None);
-        }
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use expect_test::expect;
-
-    use super::*;
-
-    #[test]
-    fn the_table_says_what_was_reached_and_what_is_undecided() {
-        let contender = |name, costs: &[(f64, f64, f64)]| Contender {
-            name,
-            program: PathBuf::new(),
-            arguments: Vec::new(),
-            accepted: &[0],
-            costs: costs.iter().map(|&(wall, cpu, peak)| Cost { wall, cpu, peak }).collect(),
-        };
-        let contenders = [
-            contender("tracer replay", &[(4.0, 3.0, 5e7), (5.0, 4.0, 6e7), (4.0, 3.2, 5e7)]),
-            contender("reading alone", &[(2.0, 1.5, 1e7), (2.0, 2.0, 1e7), (2.0, 1.6, 1e7)]),
-        ];
-        expect![[r#"
-            tracer replay  million events/s                 2.50 (2.00 to 2.50)
-            tracer replay  million events/s of CPU time     3.12 (2.50 to 3.33)  undecided
-            tracer replay  peak memory, MB                 50.00 (50.00 to 60.00)  reached
-            reading alone  million events/s                 5.00 (5.00 to 5.00)
-            reading alone  million events/s of CPU time     6.25 (5.00 to 6.67)
-            reading alone  peak memory, MB                 10.00 (10.00 to 10.00)
-            tracer replay  times reading alone, CPU time     2.00 (2.00 to 2.00)
-        "#]]
-        .assert_eq(&table(&contenders, 10_000_000));
-    }
 }

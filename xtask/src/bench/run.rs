@@ -1,4 +1,4 @@
-//! One timed run of another program, on one core.
+//! One timed run of another program, on certain cores.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,10 +30,10 @@ pub(super) fn check_tools() -> Result<()> {
     Ok(())
 }
 
-/// Runs the program on the core; its output goes nowhere. `accepted` are the exit statuses of a run that did
+/// Runs the program on the cores; its output goes nowhere. `accepted` are the exit statuses of a run that did
 /// its work; `scratch` is a file for what `time` says.
 pub(super) fn measure(
-    core: u32,
+    cores: &str,
     scratch: &Path,
     program: &Path,
     arguments: &[&OsStr],
@@ -42,7 +42,7 @@ pub(super) fn measure(
     // GNU time asks wait4(2), which tells of this one child and of nothing that ran before.
     let mut command = Command::new("time");
     command.args(["--quiet", "--format", "%e %U %S %M", "--output"]).arg(scratch);
-    command.args(["taskset", "--cpu-list", &core.to_string()]).arg(program).args(arguments);
+    command.args(["taskset", "--cpu-list", cores]).arg(program).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.status().context("starting `time`")?;
     if !status.code().is_some_and(|code| accepted.contains(&code)) {

@@ -16,15 +16,17 @@ pub(crate) struct Tool {
     need: Need,
 }
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 6] = [
     Tool { program: "cc", package: "gcc", need: Need::Build },
-    Tool { program: "iptables-restore", package: "iptables", need: Need::Everything },
-    Tool { program: "ip", package: "iproute2", need: Need::Everything },
-    Tool { program: "conntrack", package: "conntrack", need: Need::Everything },
+    Tool { program: "iptables-restore", package: "iptables", need: Need::Lab },
+    Tool { program: "ip", package: "iproute2", need: Need::Lab },
+    Tool { program: "conntrack", package: "conntrack", need: Need::Lab },
+    Tool { program: "nft", package: "nftables", need: Need::Everything },
+    Tool { program: "tshark", package: "tshark", need: Need::Everything },
 ];
 
 fn needed(need: Need) -> impl Iterator<Item = Tool> {
-    TOOLS.into_iter().filter(move |tool| tool.need == Need::Build || need == Need::Everything)
+    TOOLS.into_iter().filter(move |tool| tool.need <= need)
 }
 
 /// The names of what is needed.
@@ -65,8 +67,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn building_needs_no_network_tools() {
+    fn building_needs_no_network_tools_and_the_lab_none_of_the_tests() {
         assert_eq!(names(Need::Build), ["cc"]);
-        assert_eq!(names(Need::Everything), ["cc", "iptables-restore", "ip", "conntrack"]);
+        let lab = ["cc", "iptables-restore", "ip", "conntrack"];
+        assert_eq!(names(Need::Lab), lab);
+        assert_eq!(names(Need::Everything), [&lab[..], &["nft", "tshark"]].concat());
     }
 }

@@ -5,9 +5,17 @@ use super::Violation;
 use super::commands::{Command, commands};
 use crate::accepts;
 
-/// Commands of others, up to the word that matters. Each is run by `.ci/run`, by a test, or only reads.
-const OTHERS: [&str; 6] =
-    ["cargo fmt", "cargo clippy", "cargo test", "cargo build", "conntrack -L", "jq"];
+/// Commands of others, up to the word that matters. Each is run by `.ci/run`, by a test, or only reads; or a test
+/// renders what it would apply.
+const OTHERS: [&str; 7] = [
+    "cargo fmt",
+    "cargo clippy",
+    "cargo test",
+    "cargo build",
+    "conntrack -L",
+    "kubectl apply -k deploy/roles",
+    "jq",
+];
 
 /// Commands that nothing here knows how to run.
 pub(crate) fn unknown_commands(markdown: &str) -> Vec<Violation> {
