@@ -3,6 +3,7 @@
 use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::macros::map;
+use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::record::{Endpoint, Packet, PacketWithEntry, Socket};
 use tracer_ebpf::{
@@ -57,21 +58,33 @@ impl Record for Packet {}
 impl Record for PacketWithEntry {}
 impl Record for Socket {}
 
-/// Has a record written in its place in the ring buffer, or counts it as lost. `fill` must set every field.
+/// Room for a record in the ring buffer; none if that is full, which is counted. It must be given to [`submit`], with every
+/// field set. No closure is taken to set them: one that the compiler does not inline is a call, and what a program's
+/// functions have on the stack together must fit into 512 bytes.
 #[inline(always)]
-pub(crate) fn submit<T: Record>(hook: HookNumber, fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>(0) {
-        Some(mut place) => {
-            // SAFETY: the kernel reserved memory of the record's size, aligned to 8 bytes, for us alone; it
-            // holds some bytes or other, and by `Record` any will do. It is built there and not on the stack,
-            // because two of the larger ones would not fit into the 512 bytes of a program's stack.
-            fill(unsafe { place.assume_init_mut() });
-            // Nobody is woken: that costs an interrupt of this CPU for nearly every record, some microseconds,
-            // while user space can as well look every few milliseconds.
-            place.submit(u64::from(BPF_RB_NO_WAKEUP));
-        }
-        None => count_lost(hook),
+pub(crate) fn reserve<T: Record>(hook: HookNumber) -> Option<RingBufEntry<T>> {
+    let place = EVENTS.reserve::<T>(0);
+    if place.is_none() {
+        count_lost(hook);
     }
+    place
+}
+
+/// The record in its place.
+#[inline(always)]
+pub(crate) fn record<T: Record>(place: &mut RingBufEntry<T>) -> &mut T {
+    // SAFETY: the kernel reserved memory of the record's size, aligned to 8 bytes, for us alone; it holds some bytes or
+    // other, and by `Record` any will do. It is built there and not on the stack, because two of the larger ones would
+    // not fit into the 512 bytes of a program's stack.
+    unsafe { place.assume_init_mut() }
+}
+
+/// Gives a record to user space.
+#[inline(always)]
+pub(crate) fn submit<T: Record>(place: RingBufEntry<T>) {
+    // Nobody is woken: that costs an interrupt of this CPU for nearly every record, some microseconds, while user space
+    // can as well look every few milliseconds.
+    place.submit(u64::from(BPF_RB_NO_WAKEUP));
 }
 
 #[inline(always)]

@@ -216,23 +216,43 @@ pub(crate) struct Place {
     pub(crate) drop_reason: Option<u32>,
 }
 
-/// Records a packet whose entry is watched, or else whose own addresses are. `place` is asked only then.
+/// Why a packet is recorded.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched {
+    /// Its entry, where that is watched; else its own addresses are.
+    entry: Option<(EntryPointer, u8, Tuples)>,
+}
+
+/// Whether a packet's entry is watched, or else its own addresses are.
 #[inline(always)]
-pub(crate) fn submit_if_watched(skb: Skb, segment: &Segment, place: impl FnOnce() -> Place) {
+pub(crate) fn watched(skb: Skb, segment: &Segment) -> Option<Watched> {
     if let Some((pointer, ctinfo)) = skb.entry()
         && let Some(tuples) = watched_entry(pointer, segment)
     {
-        submit_with_entry(place(), segment, pointer, &tuples, ctinfo);
-    } else if segment.touches_watched() {
-        submit(place(), segment);
+        return Some(Watched { entry: Some((pointer, ctinfo, tuples)) });
+    }
+    if segment.touches_watched() { Some(Watched { entry: None }) } else { None }
+}
+
+/// Records a packet that is watched.
+#[inline(always)]
+pub(crate) fn submit_watched(place: Place, segment: &Segment, watched: &Watched) {
+    match &watched.entry {
+        Some((pointer, ctinfo, tuples)) => {
+            submit_with_entry(place, segment, *pointer, tuples, *ctinfo)
+        }
+        None => submit(place, segment),
     }
 }
 
 /// Records a packet that carries no entry of interest.
 #[inline(always)]
 pub(crate) fn submit(place: Place, segment: &Segment) {
-    if maps::covers(place.netns) {
-        maps::submit(place.hook, |packet: &mut Packet| fill(packet, KIND_PACKET, place, segment));
+    if maps::covers(place.netns)
+        && let Some(mut reserved) = maps::reserve::<Packet>(place.hook)
+    {
+        fill(maps::record(&mut reserved), KIND_PACKET, place, segment);
+        maps::submit(reserved);
     }
 }
 
@@ -245,20 +265,22 @@ pub(crate) fn submit_with_entry(
     tuples: &Tuples,
     ctinfo: u8,
 ) {
-    if maps::covers(place.netns) {
-        maps::submit(place.hook, |record: &mut PacketWithEntry| {
-            fill(&mut record.packet, KIND_PACKET_WITH_ENTRY, place, segment);
-            record.entry = Entry {
-                orig: tuples.orig,
-                reply: tuples.reply,
-                timeout: pointer.timeout(),
-                jiffies: memory::jiffies(),
-                status: pointer.status(),
-                zone: pointer.zone(),
-                ctinfo,
-                tcp_state: pointer.tcp_state().unwrap_or(TCP_STATE_UNKNOWN),
-            };
-        });
+    if maps::covers(place.netns)
+        && let Some(mut reserved) = maps::reserve::<PacketWithEntry>(place.hook)
+    {
+        let record = maps::record(&mut reserved);
+        fill(&mut record.packet, KIND_PACKET_WITH_ENTRY, place, segment);
+        record.entry = Entry {
+            orig: tuples.orig,
+            reply: tuples.reply,
+            timeout: pointer.timeout(),
+            jiffies: memory::jiffies(),
+            status: pointer.status(),
+            zone: pointer.zone(),
+            ctinfo,
+            tcp_state: pointer.tcp_state().unwrap_or(TCP_STATE_UNKNOWN),
+        };
+        maps::submit(reserved);
     }
 }
 

@@ -55,22 +55,22 @@ fn run(ctx: &BtfTracePointContext, sock: Sock, old: u8, new: u8) -> Option<()> {
         if i32::from(old) == CLOSE { memory::current() } else { (0, 0, [0; 16]) };
     debug!(ctx, "inet_sock_set_state: client socket, {} to {}", old, new);
     let hook = HookNumber::InetSockSetState;
-    maps::submit(hook, |record: &mut Socket| {
-        *record = Socket {
-            time_ns: memory::now(),
-            kind: KIND_SOCKET,
-            hook: hook as u8,
-            old,
-            new,
-            netns,
-            ends,
-            error: sock.error(),
-            socket: sock.identity(),
-            cgroup,
-            pid,
-            zero: 0,
-            comm,
-        };
-    });
+    let mut reserved = maps::reserve::<Socket>(hook)?;
+    *maps::record(&mut reserved) = Socket {
+        time_ns: memory::now(),
+        kind: KIND_SOCKET,
+        hook: hook as u8,
+        old,
+        new,
+        netns,
+        ends,
+        error: sock.error(),
+        socket: sock.identity(),
+        cgroup,
+        pid,
+        zero: 0,
+        comm,
+    };
+    maps::submit(reserved);
     Some(())
 }

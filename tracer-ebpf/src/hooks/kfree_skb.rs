@@ -25,13 +25,13 @@ fn kfree_skb(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn run(ctx: &BtfTracePointContext, skb: Skb) -> Option<()> {
     let segment = packet::read(skb, Wanted::Handshake)?;
-    packet::submit_if_watched(skb, &segment, || {
-        // The verifier refuses to read an argument that the tracepoint does not have, unless it can see that
-        // the branch is never taken.
-        let drop_reason = if DROP_REASON.load() == 1 { Some(ctx.arg::<u32>(2)) } else { None };
-        let (netns, ifindex) = skb.place();
-        debug!(ctx, "kfree_skb: watched packet, reason {}", drop_reason.unwrap_or(0));
-        Place { hook: HookNumber::KfreeSkb, netns, ifindex, drop_reason }
-    });
+    let watched = packet::watched(skb, &segment)?;
+    // The verifier refuses to read an argument that the tracepoint does not have, unless it can see that the branch is
+    // never taken.
+    let drop_reason = if DROP_REASON.load() == 1 { Some(ctx.arg::<u32>(2)) } else { None };
+    let (netns, ifindex) = skb.place();
+    debug!(ctx, "kfree_skb: watched packet, reason {}", drop_reason.unwrap_or(0));
+    let place = Place { hook: HookNumber::KfreeSkb, netns, ifindex, drop_reason };
+    packet::submit_watched(place, &segment, &watched);
     Some(())
 }

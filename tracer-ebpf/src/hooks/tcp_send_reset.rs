@@ -22,10 +22,10 @@ fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn run(ctx: &BtfTracePointContext, skb: Skb) -> Option<()> {
     let segment = packet::read(skb, Wanted::AnyTcp)?;
-    packet::submit_if_watched(skb, &segment, || {
-        let (netns, ifindex) = skb.place();
-        debug!(ctx, "tcp_send_reset: watched segment, namespace {}", netns);
-        Place { hook: HookNumber::TcpSendReset, netns, ifindex, drop_reason: None }
-    });
+    let watched = packet::watched(skb, &segment)?;
+    let (netns, ifindex) = skb.place();
+    debug!(ctx, "tcp_send_reset: watched segment, namespace {}", netns);
+    let place = Place { hook: HookNumber::TcpSendReset, netns, ifindex, drop_reason: None };
+    packet::submit_watched(place, &segment, &watched);
     Some(())
 }
