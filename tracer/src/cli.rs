@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands;
+use crate::sys::{output, signals};
 
 /// Why do requests still fail after a Kubernetes rollout has finished?
 #[derive(Debug, Parser)]
@@ -61,7 +62,7 @@ pub enum Exit {
 }
 
 /// Parses the arguments, runs the command, prints an error once and turns all of it into an exit status:
-/// 0 done, 1 `--fail-on` matched, 2 error or usage, 3 inconclusive. A broken pipe is not an error.
+/// 0 done, 1 `--fail-on` matched, 2 error or usage, 3 inconclusive. That nobody reads what it prints is not an error.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     start_log();
@@ -80,11 +81,13 @@ pub fn run() -> ExitCode {
         Command::Replay(options) => commands::replay::run(options),
         Command::Serve(options) => commands::serve::run(options),
     };
+    // A second signal has said what the exit status is, and cleans up.
+    signals::exit_if_interrupted();
     match result {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Matched) => ExitCode::from(1),
         Ok(Exit::Inconclusive) => ExitCode::from(3),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) && output::is_abandoned() => ExitCode::SUCCESS,
         Err(error) => {
             note(format_args!("{error:#}"));
             ExitCode::from(2)
@@ -156,6 +159,7 @@ pub fn accepts(args: &[String]) -> Result<(), String> {
     }
 }
 
+/// Also what a connection to somebody else says, so it is no proof that standard output is meant.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -24,6 +24,7 @@ use clap::{Args, ValueEnum};
 
 use agreement::Agreement;
 use controls::{CONTROLS, Chosen, Control, Scene, Script};
+use outcome::Faults;
 use progress::{Counts, Progress, Watch};
 use truth_file::{TruthFile, WholeTruth};
 
@@ -188,28 +189,36 @@ fn hold(control: &Control, run: &Run, judging: &judging::Options) -> anyhow::Res
         false => io::stderr().lock().write_all(said.as_bytes()),
     };
     written.context("printing how the control came out")?;
-    for fault in faults.iter().take(FAULTS) {
+    for fault in faults.all().take(FAULTS) {
         note(fault);
     }
-    let more = faults.len().saturating_sub(FAULTS);
+    let more = faults.all().count().saturating_sub(FAULTS);
     if more > 0 {
         note(format_args!("and {more} more"));
     }
+    anyhow::ensure!(
+        !faults.is_unstaged(),
+        "the control {} {UNSTAGED}: too little of it came about, and nothing else is wrong; run it again",
+        control.name
+    );
     anyhow::ensure!(faults.is_empty(), "the control {} did not come out", control.name);
     note(format_args!("the control {} came out", control.name));
     Ok(())
 }
 
 /// A control's report, its agreement with the lab's truth, and what is wrong with it.
-fn compare(control: &Control, run: &Run) -> anyhow::Result<(Report, Agreement, Vec<String>)> {
+fn compare(control: &Control, run: &Run) -> anyhow::Result<(Report, Agreement, Faults)> {
     let report = judging::report(&run.header, &run.timeline, &run.judging);
     let value = serde_json::from_str(&json::render(&report)).context("reading our own report")?;
     let truth = run.truth.as_ref().context("the lab did not keep its truth")?;
     let agreement = agreement::hold(&truth.lab, &truth.requests, &value, run.header.began);
     let mut faults = outcome::faults(control, &value, &agreement);
-    faults.extend(outcome::unnamed(&report, &words::verdict(&report)));
+    faults.wrong.extend(outcome::unnamed(&report, &words::verdict(&report)));
     Ok((report, agreement, faults))
 }
+
+/// What is said of a control of which too little came about.
+const UNSTAGED: &str = "was not staged";
 
 /// So many faults of a control are said.
 const FAULTS: usize = 10;

@@ -28,6 +28,9 @@ const FOLLOWED: &str = "followed";
 /// Made when the trace is complete.
 const DONE: &str = "done";
 
+/// Exit status of a follower whose connection ended before the trace did.
+const NOT_WHOLE: i32 = 1;
+
 /// How often the folder is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// How often a follower says that it is there: in the folder, and to whoever reads it.
@@ -147,8 +150,8 @@ fn follow(folder: &Path, from: u64) -> anyhow::Result<Exit> {
                     Err(_) => break,
                 }
             }
-            // The connection is gone: nobody follows any more.
-            std::process::exit(0);
+            // The connection is gone: nobody follows any more. Not 0, which means that the trace is whole.
+            std::process::exit(NOT_WHOLE);
         })
         .context("starting to read standard input")?;
     let mut trace = None;

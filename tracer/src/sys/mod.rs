@@ -5,6 +5,7 @@ pub mod clock;
 pub mod conntrack;
 mod gate;
 pub mod netns;
+pub mod output;
 pub mod owner;
 pub mod process;
 pub mod signals;

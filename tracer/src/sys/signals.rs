@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,15 @@ const INTERRUPTED: i32 = 130;
 /// What follows the first signal within this time is the same wish: timeout(1) signals its child and then the
 /// child's group, a closing terminal the shell and its job.
 const SAME_WISH: Duration = Duration::from_millis(250);
+
+/// Held by whoever cleans up after a second signal, until the process exits.
+static INTERRUPTING: Mutex<()> = Mutex::new(());
+
+/// Waits for the exit after a second signal, if there was one: what a command comes to while everything is cleaned up
+/// around it means nothing.
+pub fn exit_if_interrupted() {
+    drop(INTERRUPTING.lock());
+}
 
 /// From now on the first SIGINT, SIGTERM or SIGHUP (the terminal was closed) requests `stop`. A second one, a
 /// quarter of a second later or more, calls `clean_up` on a thread that waits for nothing else, and exits the
@@ -53,6 +63,7 @@ pub fn watch(stop: &Stop, clean_up: impl FnOnce() + Send + 'static) -> io::Resul
             while timeout_at(end, any()).await.is_ok() {}
             any().await;
         });
+        let _interrupting = INTERRUPTING.lock();
         clean_up();
         std::process::exit(INTERRUPTED);
     })?;

@@ -137,7 +137,7 @@ fn a_client_outside_the_cluster_meets_stale_entries_of_a_nodes_port() {
 /// No request of which report and truth say different things.
 fn it_agrees(run: &Run) {
     let agreement = run.hold(&run.json);
-    assert_eq!(agreement.disagreements, Vec::<String>::new());
+    assert_eq!(agreement.disagreements, Vec::new());
     assert_eq!(agreement.undetermined, Vec::<String>::new());
     assert!(agreement.kinds.contains_key("met a stale entry"), "{:?}", agreement.kinds);
 }
@@ -202,7 +202,7 @@ fn the_replay_says_the_same_bytes(run: &Run) {
 
 fn the_truth_agrees(run: &Run) {
     let agreement = run.hold(&run.json);
-    assert_eq!(agreement.disagreements, Vec::<String>::new());
+    assert_eq!(agreement.disagreements, Vec::new());
     assert_eq!(agreement.undetermined, Vec::<String>::new());
     assert_eq!(agreement.compared as u64, run.report["requests"]["total"].as_u64().unwrap_or(0));
     for kind in ["ok", "met a stale entry", "fresh to a dead address"] {
@@ -226,7 +226,8 @@ fn swapped_ports_are_found_out(run: &Run) {
     let output = replay(&swapped);
     let json = String::from_utf8(output.stdout).expect("reports are UTF-8");
     let agreement = run.hold(&json);
-    let named = agreement.disagreements.iter().any(|line| line.contains("the truth: MetStale"));
+    let named =
+        agreement.disagreements.iter().any(|line| line.text.contains("the truth: MetStale"));
     assert!(named, "{:#?}", agreement.disagreements);
 }
 

@@ -16,7 +16,7 @@ fn count(value: &Value) -> u64 {
 /// No request of which report and truth say different things; how many names the truth says did not resolve.
 fn unresolved(run: &Run) -> u64 {
     let agreement = run.hold(&run.json);
-    assert_eq!(agreement.disagreements, Vec::<String>::new());
+    assert_eq!(agreement.disagreements, Vec::new());
     assert_eq!(agreement.undetermined, Vec::<String>::new());
     agreement.kinds.get("its name unresolved").map_or(0, |count| *count as u64)
 }

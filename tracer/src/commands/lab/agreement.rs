@@ -4,10 +4,12 @@
 //! client's log, `conntrack -L` and the lab's own record of addresses and rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::lab::DeadAddress;
 use crate::lab::truth::{ClientRow, Judged, Judgement, Truth, judge};
 use crate::model::MonoNs;
+use crate::verdict::Cause;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,10 +34,26 @@ pub struct Agreement {
     /// Requests of which the truth can't say what happened.
     pub undetermined: Vec<String>,
     /// What the two say differently.
-    pub disagreements: Vec<String>,
+    pub disagreements: Vec<Disagreement>,
     /// Failed requests by cause, without those that the truth does not know: as the truth has it, as the report has it,
     /// and where both say so.
     pub causes: BTreeMap<String, Counts>,
+}
+
+/// A request of which the two say different things.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// Whether the report says that it did not see the request's packets: it knows less than the truth, and says nothing
+    /// wrong.
+    pub is_unseen: bool,
+    /// The request, what the report says and what the truth says.
+    pub text: String,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
 }
 
 /// How many requests failed of a cause.
@@ -89,7 +107,8 @@ pub fn hold(truth: &Truth, requests: &[ClientRow], report: &Value, began: MonoNs
     let judgements = judge(truth, requests);
     let known: BTreeSet<u64> = judgements.iter().map(|judgement| judgement.id).collect();
     for id in failed.keys().chain(survived.keys()).filter(|id| !known.contains(id)) {
-        agreement.disagreements.push(format!("request {id} is in the report only"));
+        let text = format!("request {id} is in the report only");
+        agreement.disagreements.push(Disagreement { is_unseen: false, text });
     }
     for Judgement { id, waited, judged } in &judgements {
         agreement.compared += 1;
@@ -112,7 +131,9 @@ pub fn hold(truth: &Truth, requests: &[ClientRow], report: &Value, began: MonoNs
         } else if let Err(what) =
             agree(judged, failed, survived, truth.dead_address, began + *waited)
         {
-            agreement.disagreements.push(format!("request {id}: {what}; the truth: {judged:?}"));
+            let text = format!("request {id}: {what}; the truth: {judged:?}");
+            let is_unseen = said == Some(Cause::Unseen.name());
+            agreement.disagreements.push(Disagreement { is_unseen, text });
         }
     }
     agreement

@@ -10,11 +10,15 @@ use serde::Serialize;
 
 use super::agreement::{Agreement, Counts};
 use super::controls::{CONTROLS, Control};
+use super::outcome::Faults;
 use super::progress::Progress;
-use super::{Options, compare, outcome};
+use super::{Options, UNSTAGED, compare, outcome};
 use crate::cli::{Exit, note};
 use crate::report::{Report, words};
 use crate::sys::stop::Stop;
+
+/// So often a control is run of which too little comes about.
+const TRIES: u32 = 3;
 
 /// How all controls came out.
 #[derive(Debug, Serialize)]
@@ -31,6 +35,8 @@ struct Row {
     name: &'static str,
     about: &'static str,
     came_out: bool,
+    /// How often it was run: again where too little of it had come about, and nothing else was wrong.
+    tries: u32,
     requests: u64,
     failed: u64,
     late: u64,
@@ -49,11 +55,18 @@ struct Row {
 }
 
 impl Row {
-    fn new(control: &Control, report: &Report, agreement: &Agreement, faults: Vec<String>) -> Row {
+    fn new(
+        control: &Control,
+        tries: u32,
+        report: &Report,
+        agreement: &Agreement,
+        faults: &Faults,
+    ) -> Row {
         Row {
             name: control.name,
             about: control.about,
             came_out: faults.is_empty(),
+            tries,
             requests: report.requests.total,
             failed: report.requests.failed,
             late: report.requests.late,
@@ -62,7 +75,7 @@ impl Row {
             share: report.hypothesis.share,
             undetermined: agreement.undetermined.len(),
             causes: agreement.causes.clone(),
-            faults,
+            faults: faults.all().cloned().collect(),
         }
     }
 
@@ -84,19 +97,15 @@ pub(super) fn run(options: &Options, stop: &Stop) -> anyhow::Result<Exit> {
             note(format_args!("left out: the control {} is for IPv4", control.name));
             continue;
         }
-        let row = options
-            .plan(Some(&control))
-            .and_then(|plan| options.once(&plan, stop, &Progress::new(plan.duration)))
-            .and_then(|run| compare(&control, &run))
-            .with_context(|| format!("the control {}", control.name));
+        let row =
+            tried(options, &control, stop).with_context(|| format!("the control {}", control.name));
         if stop.is_requested() {
             // A run that was cut short says nothing.
             ended = Err(anyhow::anyhow!("interrupted in the control {}", control.name));
             break;
         }
         match row {
-            Ok((report, agreement, faults)) => {
-                let row = Row::new(&control, &report, &agreement, faults);
+            Ok(row) => {
                 let how = if row.came_out { "came out" } else { "did not come out" };
                 note(format_args!("the control {} {how}", control.name));
                 for fault in row.faults.iter().take(super::FAULTS) {
@@ -118,6 +127,25 @@ pub(super) fn run(options: &Options, stop: &Stop) -> anyhow::Result<Exit> {
         summary.controls.iter().filter(|row| !row.came_out).map(|row| row.name).collect();
     anyhow::ensure!(failed.is_empty(), "did not come out: {}", failed.join(", "));
     Ok(Exit::Done)
+}
+
+/// Runs a control until enough of it comes about, a few times at most.
+fn tried(options: &Options, control: &Control, stop: &Stop) -> anyhow::Result<Row> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let plan = options.plan(Some(control))?;
+        let run = options.once(&plan, stop, &Progress::new(plan.duration))?;
+        let (report, agreement, faults) = compare(control, &run)?;
+        if tries < TRIES && faults.is_unstaged() && !stop.is_requested() {
+            note(format_args!("the control {} {UNSTAGED}, and is run again:", control.name));
+            for fault in &faults.unstaged {
+                note(format_args!("{}: {fault}", control.name));
+            }
+            continue;
+        }
+        return Ok(Row::new(control, tries, &report, &agreement, &faults));
+    }
 }
 
 fn json(summary: &Summary) -> String {
@@ -147,8 +175,22 @@ fn table(summary: &Summary) -> String {
             outcome::percent(total.recall()),
             if row.came_out { "came out" } else { "DID NOT COME OUT" },
         );
+        if row.tries > 1 {
+            let _ = writeln!(text, "{:<26} at the {} try", "", nth(row.tries));
+        }
     }
     text
+}
+
+/// A small ordinal.
+fn nth(number: u32) -> String {
+    let ending = match number {
+        1 => "st",
+        2 => "nd",
+        3 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
 }
 
 #[cfg(test)]
@@ -163,6 +205,7 @@ mod tests {
             name: control.name,
             about: control.about,
             came_out: faults.is_empty(),
+            tries: if faults.is_empty() { 1 } else { TRIES },
             requests: 9_855,
             failed: causes.iter().map(|(_, counts)| counts.report).sum(),
             late: 10,
@@ -190,6 +233,7 @@ mod tests {
             control                    requests failed expected      found         precision   recall  verdict
             stale-entries                  9855     25 supported     supported        96.0 %  100.0 %  came out
             no-rollout                     9855      0 not-observed  inconclusive          –        –  DID NOT COME OUT
+                                       at the 3rd try
         "#]].assert_eq(&table(&summary()));
     }
 

@@ -98,7 +98,7 @@ impl Came {
         let compared = Compared {
             requests: agreement.compared as u64,
             undetermined: agreement.undetermined.len() as u64,
-            disagreements: agreement.disagreements,
+            disagreements: agreement.disagreements.iter().map(ToString::to_string).collect(),
         };
         let lab = &truth.lab;
         let started = lab.rollout_started.context("its rollout did not start")?;
