@@ -245,6 +245,13 @@ enum What<'a> {
         before: f64,
         after: f64,
     },
+    PortsChosen {
+        netns: u32,
+        netns_name: Option<&'a str>,
+        first: u16,
+        last: u16,
+        again: bool,
+    },
     Conntrack {
         netns: u32,
         netns_name: Option<&'a str>,
@@ -396,6 +403,15 @@ fn what<'a>(header: &'a TraceHeader, time: MonoNs, kind: &'a EventKind) -> What<
             before: seconds(*before),
             after: seconds(*after),
         },
+        EventKind::Intervention(Intervention::Ports { netns, first, last, again }) => {
+            What::PortsChosen {
+                netns: netns.0,
+                netns_name: header.netns_name(*netns),
+                first: *first,
+                last: *last,
+                again: *again,
+            }
+        }
         EventKind::Conntrack(change) => What::Conntrack {
             netns: change.netns.0,
             netns_name: header.netns_name(change.netns),

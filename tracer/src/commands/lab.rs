@@ -319,7 +319,7 @@ impl Options {
 
     /// What is run: a control, or else what the options say.
     fn plan(&self, control: Option<&Control>) -> anyhow::Result<Plan> {
-        self.intervene.check()?;
+        self.intervene.check(self.client, self.workers)?;
         let of_cluster = self.cluster.settings(self.timeout)?;
         let plan = match control {
             None => Plan {
@@ -413,8 +413,13 @@ impl Options {
             progress.hide();
         }
         let live = self.live.start(&header, &judging, Some(plan.duration), stop)?;
+        let own_ports = self.intervene.ports(lab, plan.workers).map(|(own_ports, event)| {
+            pipeline.accept(event);
+            own_ports
+        });
         let drain = tracing::drain(tracer, sender.clone(), over.clone())?;
-        let client = self.start_client(plan, lab, stop, &over, sender.clone())?;
+        let settings = ClientSettings { ports: own_ports, ..self.client_settings(plan, lab) };
+        let client = start_client(settings, lab, stop, &over, sender.clone())?;
         let second = script::start_second(plan, lab, &over)?;
         let rolled = thread::scope(|scope| {
             let rollout = scope.spawn(|| self.act(plan, lab, &over, stop, sender));
@@ -447,31 +452,14 @@ impl Options {
         Ok(Run { header, judging, timeline, recorded, truth })
     }
 
-    /// Starts the load inside the client's pod. When it has ended, everything else may.
-    fn start_client(
-        &self,
-        plan: &Plan,
-        lab: &Lab,
-        stop: &Stop,
-        over: &Stop,
-        events: SyncSender<Event>,
-    ) -> Result<ClientThread, NetnsError> {
+    /// How the client asks.
+    fn client_settings(&self, plan: &Plan, lab: &Lab) -> ClientSettings {
         let (target, resolver) = match lab.name() {
             None => (lab.service().into(), None),
             Some((host, dns)) => (Target::Name { host, port: lab.service().port() }, Some(dns)),
         };
-        let settings = ClientSettings {
-            resolve: self.naming.resolve(),
-            resolver,
-            target,
-            ..client_settings(plan, lab)
-        };
-        let (stop, over) = (stop.clone(), over.clone());
-        lab.in_client(move || {
-            let ended = client::run(&settings, &stop, &mut |event| drop(events.send(event)));
-            over.request();
-            ended.map(drop)
-        })
+        let resolve = self.naming.resolve();
+        ClientSettings { resolve, resolver, target, ..client_settings(plan, lab) }
     }
 
     /// Starts the rollout in time, and sees it through unless the run is over before; and intervenes. Or does what
@@ -515,6 +503,22 @@ fn client_settings(plan: &Plan, lab: &Lab) -> ClientSettings {
         app: Some(APP.to_owned()),
         ..ClientSettings::new(lab.service())
     }
+}
+
+/// Starts the load inside the client's pod. When it has ended, everything else may.
+fn start_client(
+    settings: ClientSettings,
+    lab: &Lab,
+    stop: &Stop,
+    over: &Stop,
+    events: SyncSender<Event>,
+) -> Result<ClientThread, NetnsError> {
+    let (stop, over) = (stop.clone(), over.clone());
+    lab.in_client(move || {
+        let ended = client::run(&settings, &stop, &mut |event| drop(events.send(event)));
+        over.request();
+        ended.map(drop)
+    })
 }
 
 /// The client's thread. Either it could not enter its pod, or the client could not ask.

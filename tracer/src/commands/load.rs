@@ -127,6 +127,7 @@ pub fn run(options: Options) -> anyhow::Result<Exit> {
         nodelay: options.nodelay,
         resolve: options.resolve.resolve(),
         resolver: options.resolver,
+        ports: None,
     };
     let stop = Stop::default();
     signals::watch(&stop, || {}).context("catching signals")?;

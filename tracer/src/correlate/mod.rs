@@ -300,15 +300,27 @@ impl Correlator {
             (SockState::Established, SockState::Close) => {
                 self.closed(now, state.tuple, ClosedBy::Reset);
             }
-            (SockState::SynSent, SockState::Established) => {
-                let latest = self.lanes.lane(state.tuple).and_then(|lane| lane.attempts.last_mut());
-                match latest {
-                    Some(attempt) => attempt.connected = Some(now),
-                    None => self.count("connected without a SYN seen"),
-                }
-            }
+            (SockState::SynSent, SockState::Established) => self.socket_connected(now, state.tuple),
             _ => {}
         }
+    }
+
+    /// A client's socket is connected, so its SYN was answered, through the entry that it made or met. For a client in the
+    /// node's own namespace this is all that tells: the answer goes to no device of that namespace any more.
+    fn socket_connected(&mut self, now: Seen, tuple: Tuple) {
+        let lane = self.lanes.lane(tuple);
+        let latest = lane.and_then(|lane| Some((lane.attempts.last_mut()?, &mut lane.entries)));
+        let Some((attempt, entries)) = latest else {
+            self.count("connected without a SYN seen");
+            return;
+        };
+        attempt.connected = Some(now);
+        let Some(backend) = attempt.backend() else { return };
+        for entry in entries.iter_mut().filter(|it| it.backend == backend && it.ended.is_none()) {
+            entry.replied = true;
+            entry.expires = None;
+        }
+        self.pods.accepted(backend.ip(), now);
     }
 
     /// The latest connection of the tuple has ended: a port is not used again before.

@@ -236,6 +236,12 @@ impl Scene {
                 let what = Intervention::Timeout { netns: CLIENT_NODE, before, after };
                 self.push(at, EventKind::Intervention(what));
             }
+            ["ports", first, last, order] => {
+                let (first, last) = (number(first) as u16, number(last) as u16);
+                let what =
+                    Intervention::Ports { netns: CLIENT, first, last, again: *order == "again" };
+                self.push(at, EventKind::Intervention(what));
+            }
             ["load", "until", until, "to", pod] => {
                 let end = BEGAN + duration(until);
                 let mut time = at;

@@ -24,6 +24,24 @@ fn successes_are_forgotten_but_counted() {
     assert_eq!(timeline.tally.bins().map(|(_, bin)| bin.ok).sum::<u64>(), 60);
 }
 
+/// On the node itself: no device of the node's namespace is handed the answer.
+#[test]
+fn a_connected_socket_says_that_its_entry_was_answered() {
+    let entries = |connected: &str| {
+        let timeline = read(&format!(
+            "0s     pod b 10.0.1.8 added
+             1s     syn 40000 isn 1 left 120s to b
+             {connected}
+             5s     pod b 10.0.1.8 asked
+             6s     pod b 10.0.1.8 deleted
+             130s   pod c 10.0.1.9 added"
+        ));
+        timeline.entries.len()
+    };
+    assert_eq!(entries("1.1s  state 40000 close syn-sent"), 1);
+    assert_eq!(entries("1.1s  state 40000 syn-sent established"), 0);
+}
+
 #[test]
 fn what_is_open_is_bounded_by_the_entry_lifetime() {
     let Scene { header, events, .. } = scene(

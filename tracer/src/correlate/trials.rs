@@ -1,10 +1,11 @@
 //! Interventions, and how the next connects ended on what was treated and on what was not.
 //!
-//! An entry counts once: the first request on its port after the intervention, since a second one on the same
-//! entry would tell nothing new.
+//! Where entries are treated, one counts once: the first request on its port after the intervention, since a second one
+//! on the same entry would tell nothing new. Where source ports are, each request counts.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -26,15 +27,18 @@ pub struct Intervened {
     pub trials: Vec<Trial>,
 }
 
-/// The first request on an entry's port that came within the time that the entry was to live.
+/// The first request on an entry's port that came within the time that the entry was to live; or, where the intervention
+/// is one of source ports, any request with a connection of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Whether the intervention had removed the entry by then.
+    /// Whether the intervention had removed the entry by then, or the client had chosen the port itself.
     pub treated: bool,
     /// Whether the request failed.
     pub failed: bool,
     /// The client's end.
     pub source: SocketAddr,
+    /// The request's start.
+    pub start: MonoNs,
     /// The request's end.
     pub end: Seen,
 }
@@ -46,6 +50,15 @@ pub(super) struct Trials {
     /// By the client's end: which intervention, from when to when, and whether treated.
     flushed: HashMap<SocketAddr, (usize, MonoNs, MonoNs, bool), FixedState>,
     timer: Option<Timer>,
+    ports: Option<Ports>,
+}
+
+/// Source ports that the client chooses itself.
+#[derive(Clone, Debug)]
+struct Ports {
+    nth: usize,
+    since: MonoNs,
+    chosen: RangeInclusive<u16>,
 }
 
 /// A timer that was set on purpose.
@@ -81,6 +94,9 @@ impl Trials {
                 let made = HashMap::default();
                 self.timer = Some(Timer { nth, since: seen.time, before, after, made });
             }
+            Intervention::Ports { first, last, .. } => {
+                self.ports = Some(Ports { nth, since: seen.time, chosen: *first..=*last });
+            }
         }
         self.all.push(Intervened { seen, what: what.clone(), trials: Vec::new() });
     }
@@ -98,12 +114,16 @@ impl Trials {
         {
             self.flushed.remove(&source);
             if start < until {
-                self.all[nth].trials.push(Trial { treated, failed, source, end });
+                self.all[nth].trials.push(Trial { treated, failed, source, start, end });
             }
+        }
+        if let Some(ports) = self.ports.as_ref().filter(|ports| ports.since < start) {
+            let treated = ports.chosen.contains(&source.port());
+            self.all[ports.nth].trials.push(Trial { treated, failed, source, start, end });
         }
         let Some(timer) = &mut self.timer else { return };
         if let Some(treated) = timer.trial(source, start, end.time) {
-            self.all[timer.nth].trials.push(Trial { treated, failed, source, end });
+            self.all[timer.nth].trials.push(Trial { treated, failed, source, start, end });
         }
         let unanswered = matches!(symptom, Some(Symptom::ConnectTimeout | Symptom::Unreachable));
         if unanswered && start > timer.since && !timer.made.contains_key(&source) {

@@ -26,6 +26,7 @@ pub mod truth;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -214,6 +215,11 @@ impl Lab {
     /// The seed of the lab's random choices.
     pub fn seed(&self) -> u64 {
         self.settings.seed
+    }
+
+    /// The source ports that the kernel chooses from for the client.
+    pub fn ports(&self) -> &RangeInclusive<u16> {
+        &self.settings.ports
     }
 
     /// The index that the lab's names and addresses follow from.

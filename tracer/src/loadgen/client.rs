@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::exchange::{Answer, Link, Question};
 use super::names::{Resolver, ResolverError};
+use super::ports::{OwnPorts, Ports};
 use super::target::Addressing;
 use super::{Mode, Resolve, Target};
 use crate::model::{Event, EventKind, MonoNs, RequestEnded, RequestId, RequestStarted, Symptom};
@@ -60,6 +61,8 @@ pub struct ClientSettings {
     pub resolve: Resolve,
     /// The DNS server to ask; without it, as the system is configured.
     pub resolver: Option<SocketAddr>,
+    /// Source ports that some workers choose themselves; without it, the kernel chooses all.
+    pub ports: Option<OwnPorts>,
 }
 
 impl ClientSettings {
@@ -76,6 +79,7 @@ impl ClientSettings {
             nodelay: false,
             resolve: Resolve::Each,
             resolver: None,
+            ports: None,
         }
     }
 }
@@ -127,6 +131,7 @@ pub fn run(
         let (events, mut inbox) = unbounded_channel();
         let run = Arc::new(Run {
             question,
+            ports: settings.ports.clone().map(Ports::new),
             stop: stop.clone(),
             // A time that the clock can't hold does not come.
             end: settings.duration.and_then(|duration| Instant::now().checked_add(duration)),
@@ -174,6 +179,7 @@ fn question(settings: &ClientSettings) -> Result<Question, ClientError> {
 /// What the workers share.
 struct Run {
     question: Question,
+    ports: Option<Ports>,
     stop: Stop,
     end: Option<Instant>,
     next_id: AtomicU64,
@@ -195,7 +201,14 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
     let mut link: Option<Link> = None;
     let mut deadline = question.deadline();
     let mut turned_away = 0;
+    let ports = run.ports.as_ref().filter(|ports| ports.are_of(worker));
     while !run.is_over() {
+        if ports.is_some_and(Ports::are_used_up) {
+            log::warn!(
+                "worker {worker} asks no more: the source ports that it may use once are used up"
+            );
+            break;
+        }
         if let Some(idle) = &mut link {
             // Lets the reactor look at the socket: clients do not send where they see that it is closed.
             yield_now().await;
@@ -207,7 +220,7 @@ async fn work(worker: u32, run: Arc<Run>, events: UnboundedSender<Event>) -> Clo
         deadline = question.deadline();
         let started = clock::now();
         tell(&events, started, EventKind::RequestStarted(RequestStarted { id, worker }));
-        let mut answer = question.ask(link.take(), started, deadline).await;
+        let mut answer = question.ask(link.take(), ports, started, deadline).await;
         let (unsent, left) = (answer.unsent, answer.link.take());
         turned_away = if is_turned_away(&answer) { turned_away + 1 } else { 0 };
         let ended = ended(id, started, answer);

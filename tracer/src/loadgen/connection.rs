@@ -20,6 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::ports::Ports;
+
 /// A connect that is under way.
 pub(super) struct Connecting {
     /// The socket's own end, without scope and flow label; none if the kernel chose no port.
@@ -28,8 +30,9 @@ pub(super) struct Connecting {
     pub(super) socket: io::Result<Socket>,
 }
 
-/// Makes a socket and calls connect(). The source is known from then on, also if the connect fails.
-pub(super) fn connect(target: SocketAddr, nodelay: bool) -> Connecting {
+/// Makes a socket and calls connect(), from one of these ports if there are any. The source is known from then on, also if
+/// the connect fails.
+pub(super) fn connect(target: SocketAddr, ports: Option<&Ports>, nodelay: bool) -> Connecting {
     let socket = Socket::new(
         Domain::for_address(target),
         Type::STREAM.nonblocking().cloexec(),
@@ -38,6 +41,9 @@ pub(super) fn connect(target: SocketAddr, nodelay: bool) -> Connecting {
     .and_then(|socket| {
         if nodelay {
             socket.set_tcp_nodelay(true)?;
+        }
+        if let Some(ports) = ports {
+            ports.bind(&socket, target)?;
         }
         Ok(socket)
     });
@@ -54,7 +60,8 @@ pub(super) fn connect(target: SocketAddr, nodelay: bool) -> Connecting {
         .local_addr()
         .ok()
         .and_then(|address| address.as_socket())
-        .filter(|address| address.port() != 0)
+        // A socket that is bound and not connected has a port, and no address yet.
+        .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
         .map(as_in_events);
     Connecting { source, socket: connecting.map(|()| socket) }
 }

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Broken, Connection, Progress, as_in_events, connect, connected, errno_of};
+use super::ports::Ports;
 use super::target::Addressing;
 use super::{APP_HEADER, Mode, POD_HEADER};
 use crate::model::{MonoNs, NameError, Outcome, Resolution, Reuse, Symptom};
@@ -65,10 +66,11 @@ struct Failure {
 
 impl Question {
     /// Asks, on the connection that is there or on a new one. `started` is now; name, connect and answer
-    /// share one timeout.
+    /// share one timeout. A new connection's source port is one of `ports`, or else the kernel's choice.
     pub(super) async fn ask(
         &self,
         link: Option<Link>,
+        ports: Option<&Ports>,
         started: MonoNs,
         deadline: Instant,
     ) -> Answer {
@@ -92,7 +94,7 @@ impl Question {
         };
         let asked = match link {
             Some(link) => Ok(link),
-            None => self.open(&mut answer, started, deadline).await,
+            None => self.open(&mut answer, ports, started, deadline).await,
         };
         answer.outcome = match asked {
             Ok(link) => match self.exchange(link, &mut answer, deadline).await {
@@ -114,6 +116,7 @@ impl Question {
     async fn open(
         &self,
         answer: &mut Answer,
+        ports: Option<&Ports>,
         started: MonoNs,
         deadline: Instant,
     ) -> Result<Link, Failure> {
@@ -123,7 +126,7 @@ impl Question {
         };
         answer.target = Some(as_in_events(target));
         answer.unsent = true;
-        let connecting = connect(target, self.nodelay);
+        let connecting = connect(target, ports, self.nodelay);
         answer.source = connecting.source;
         let socket = connecting.socket.map_err(Failure::connecting)?;
         let stream = TcpStream::from_std(socket.into()).map_err(Failure::local)?;

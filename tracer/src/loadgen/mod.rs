@@ -11,8 +11,10 @@ pub mod server;
 
 mod connection;
 mod exchange;
+mod ports;
 mod target;
 
+pub use ports::OwnPorts;
 pub use target::{BadTarget, Resolve, Target};
 
 /// Whose connection a request uses.

@@ -26,6 +26,18 @@ pub enum Intervention {
         /// How long one lives now.
         after: Duration,
     },
+    /// A random half of the client's workers choose their connections' source ports themselves from now on, out of a
+    /// range that nobody else takes ports of. The others leave it to the kernel.
+    Ports {
+        /// Where the client is.
+        netns: NetnsId,
+        /// The range's first port.
+        first: u16,
+        /// Its last one.
+        last: u16,
+        /// Whether they are taken again and again, one after the other. Else each is used once.
+        again: bool,
+    },
 }
 
 /// A stale entry at the time of a flush.

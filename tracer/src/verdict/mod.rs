@@ -35,8 +35,8 @@ pub use exposure::{Contrast, Exposed, Fate};
 pub use judge::{Finding, entry_age};
 pub use late::{Reference, Rollouts};
 
-use crate::correlate::Timeline;
-use crate::model::{LossSource, MonoNs, TraceHeader};
+use crate::correlate::{Intervened, Timeline};
+use crate::model::{Intervention, LossSource, MonoNs, TraceHeader};
 
 /// What the user may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +111,17 @@ pub fn assess(header: &TraceHeader, timeline: &Timeline, settings: &Settings) ->
         contrast: &contrast,
     };
     let mut hypothesis = case.reused_source_port();
-    if let Some((proven, reason)) = intervention::proof(timeline) {
+    if let Some((proven, reason)) = intervention::proof(timeline, &rollouts) {
         hypothesis.proven = proven;
         hypothesis.reasons.push(reason);
     }
     let rivals = vec![case.rival(HypothesisName::StaleRules), case.rival(HypothesisName::Dns)];
-    let model = expected::known(header, timeline, &rollouts, &stale)
+    // Where workers choose their ports themselves, the kernel's walk is not what the model takes it for.
+    let is_by_kernel = |it: &Intervened| !matches!(it.what, Intervention::Ports { .. });
+    let model = timeline.interventions.iter().all(is_by_kernel);
+    let model = model
+        .then(|| expected::known(header, timeline, &rollouts, &stale))
+        .flatten()
         .map(|known| expected::expected(&known, &exposed));
     Verdict { rollouts, hypothesis, rivals, findings, exposed, contrast, model }
 }

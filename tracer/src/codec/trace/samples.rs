@@ -142,6 +142,9 @@ fn intervention() -> impl Strategy<Value = Intervention> {
             .prop_map(|(netns, entries)| Intervention::Flush { netns, entries }),
         (netns(), duration(), duration())
             .prop_map(|(netns, before, after)| Intervention::Timeout { netns, before, after }),
+        (netns(), any::<(u16, u16, bool)>()).prop_map(|(netns, (first, last, again))| {
+            Intervention::Ports { netns, first, last, again }
+        }),
     ]
 }
 
@@ -523,6 +526,8 @@ pub(crate) fn each_kind() -> Vec<Event> {
     kinds.push(EventKind::Intervention(Intervention::Flush { netns, entries }));
     let (before, after) = (120 * second, 20 * second);
     kinds.push(EventKind::Intervention(Intervention::Timeout { netns, before, after }));
+    let ports = |again| Intervention::Ports { netns, first: 1_024, last: 32_767, again };
+    kinds.extend([false, true].map(ports).map(EventKind::Intervention));
     for change in
         [EntryChange::New, EntryChange::Updated, EntryChange::Destroyed, EntryChange::Deleted]
     {

@@ -166,7 +166,9 @@ impl Node {
                 EventKind::Workload(workload) => apart(self.index, &mut workload.cgroup),
                 EventKind::Cluster { since, .. } | EventKind::Lost { since, .. } => place(since),
                 EventKind::Intervention(
-                    Intervention::Flush { netns: id, .. } | Intervention::Timeout { netns: id, .. },
+                    Intervention::Flush { netns: id, .. }
+                    | Intervention::Timeout { netns: id, .. }
+                    | Intervention::Ports { netns: id, .. },
                 ) => netns.netns(id, ids),
                 _ => {}
             }

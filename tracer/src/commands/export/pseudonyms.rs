@@ -92,7 +92,7 @@ impl Pseudonyms {
                 self.tuple(&mut change.orig);
                 self.tuple(&mut change.reply);
             }
-            EventKind::Intervention(Intervention::Timeout { .. })
+            EventKind::Intervention(Intervention::Timeout { .. } | Intervention::Ports { .. })
             | EventKind::RequestStarted(_)
             | EventKind::SysctlSet { .. }
             | EventKind::Lost { .. }

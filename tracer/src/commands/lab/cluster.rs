@@ -74,6 +74,8 @@ enum From {
     /// In a pod, asks the ClusterIP
     #[default]
     Pod,
+    /// On a node itself, as a pod with hostNetwork is, asks the ClusterIP
+    Host,
     /// Outside the cluster, asks a port of a node
     #[value(name = "nodeport")]
     NodePort,
@@ -132,6 +134,7 @@ impl Options {
         );
         Ok(match self.from {
             From::Pod => Way::Pod,
+            From::Host => Way::Host,
             From::NodePort => Way::NodePort(match self.traffic_policy {
                 None | Some(Policy::Cluster) => TrafficPolicy::Cluster,
                 Some(Policy::Local) => TrafficPolicy::Local,
